@@ -36,6 +36,9 @@ class Layout:
     lengths: Tensor
     """[segments], int32, on the host: the number of tokens of each segment."""
 
+    mask_keys: Tensor
+    """[segments], int32: the key of each segment in dropout masks. Equal keys give equal masks."""
+
     longest: int
     """Upper bound of the lengths. It may be rounded up, so that `torch.compile` sees fewer values."""
 
@@ -46,17 +49,25 @@ class Layout:
     """Plan for segments that attend to the segments of another layout, or None."""
 
     @classmethod
-    def of(cls, lengths: Sequence[int] | NDArray[np.integer], longest: int | None = None) -> Layout:
+    def of(
+        cls,
+        lengths: Sequence[int] | NDArray[np.integer],
+        longest: int | None = None,
+        mask_keys: NDArray[np.integer] | None = None,
+    ) -> Layout:
         """Return the layout of segments with these lengths, on the host and without plans. Its `longest` is
-        the larger of the maximum length and the argument `longest`."""
+        the larger of the maximum length and the argument `longest`. `mask_keys` default to their numbers."""
         lengths = np.asarray(lengths, dtype=np.int32)
         starts = starts_of(lengths)
         segments = np.repeat(np.arange(len(lengths), dtype=np.int32), lengths)
         positions = np.arange(starts[-1], dtype=np.int32) - starts[segments]
         host = torch.from_numpy
         longest = max(int(lengths.max(initial=0)), longest or 0)
+        if mask_keys is None:
+            mask_keys = np.arange(len(lengths))
         # A copy, because the caller may change the array.
-        return cls(host(starts), host(segments), host(positions), host(lengths.copy()), longest)
+        words = host(lengths.copy()), host(mask_keys.astype(np.int32))
+        return cls(host(starts), host(segments), host(positions), *words, longest)
 
     def to(self, device: torch.device | str) -> Layout:
         """Return the layout on `device`, all but `lengths`. Copies of pinned memory may still be running."""
@@ -69,6 +80,7 @@ class Layout:
             starts=change(self.starts),
             segments=change(self.segments),
             positions=change(self.positions),
+            mask_keys=change(self.mask_keys),
             groups=self.groups and self.groups.changed(change),
             pair_groups=self.pair_groups and self.pair_groups.changed(change),
         )

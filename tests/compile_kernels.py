@@ -53,23 +53,24 @@ DEVICES = {
     "sm_90": Device(GPUTarget("cuda", 90, 32), 227 << 10, stack=0),
     "sm_100": Device(GPUTarget("cuda", 100, 32), 227 << 10),
     "sm_120": Device(GPUTarget("cuda", 120, 32), 99 << 10),
-    "gfx942": Device(GPUTarget("hip", "gfx942", 64), 64 << 10, stack=2400),
+    "gfx942": Device(GPUTarget("hip", "gfx942", 64), 64 << 10, stack=2700),
 }
 LENGTHS = (48, 96, 1000)
 VOCABULARY = 32_000
 
-INDICES = ("ranges", "q_segments", "k_segments", "q_positions", "k_positions")
+INDICES = ("ranges", "q_segments", "k_segments", "q_positions", "k_positions", "mask_keys")
+TOKENS = ("keys", "positions")
 STRIDES = (
     *("q_token", "q_head", "k_token", "k_head", "v_token", "v_head", "d_out_token", "d_out_head"),
-    *("dq_token", "dk_token", "dv_token", "width", "stride"),
+    *("dq_token", "dk_token", "dv_token", "width", "half", "stride"),
 )
-NUMBERS = ("heads", "first", "back", "ahead", "threshold", "tokens")
+NUMBERS = ("heads", "first", "back", "ahead", "threshold", "tokens", "levels")
 SUMS = ("lse", "delta", "sums", "smoothed", "nlls")
 TYPES = (
-    dict.fromkeys(INDICES, "*i32")
+    dict.fromkeys((*INDICES, *TOKENS), "*i32")
     | dict.fromkeys((*STRIDES, *NUMBERS), "i32")
     | dict.fromkeys(SUMS, "*fp32")
-    | dict.fromkeys(("scale", "amplified"), "fp32")
+    | dict.fromkeys(("scale", "amplified", "factor"), "fp32")
     | {"seed": "*i64", "targets": "*i64"}
 )
 """Types of the arguments by name. Other arguments are pointers to bfloat16."""
@@ -103,6 +104,12 @@ def of_relu() -> Launch:
     return pointwise._relu_backward_kernel, constants | {"WIDE": tl.float32, "num_warps": pointwise.WARPS}
 
 
+def of_dropout() -> Launch:
+    """Return the launch of dropout, which is the same for all widths."""
+    constants = {"ROWS": pointwise.ROWS, "COLUMNS": pointwise.COLUMNS, "WIDE": tl.float32}
+    return pointwise._dropped_kernel, constants | {"num_warps": pointwise.WARPS}
+
+
 def of_loss(entries: int) -> Launch:
     """Return the launch of the row losses for a vocabulary."""
     constants = {"ENTRIES": entries, "SMOOTHING": 0.1, "IGNORED": -1, "GRADIENT": True, "WIDE": tl.float32}
@@ -116,6 +123,7 @@ def launches(device: Device) -> Iterator[tuple[str, Launch]]:
             for launch in of_attention(width, device.shared):
                 yield f"{width} channels", launch
     yield "any width", of_relu()
+    yield "any width", of_dropout()
     yield f"{VOCABULARY:,} entries", of_loss(VOCABULARY)
 
 

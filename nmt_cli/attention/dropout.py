@@ -1,8 +1,8 @@
 """The dropout mask of attention probabilities: a pure function, the same in every implementation.
 
-The mask is a hash of (seed, segment, head, query, key). A 32-bit state absorbs one word at a time, mixed by
-the finaliser of MurmurHash3. So a kernel computes any element without the state of a random generator. The
-backward pass computes the mask again instead of storing it.
+The mask is a hash of (seed, key of the segment, head, query, key). A 32-bit state absorbs one word at a time,
+mixed by the finaliser of MurmurHash3. So a kernel computes any element without the state of a random
+generator. The backward pass computes the mask again instead of storing it.
 """
 
 import torch
@@ -23,24 +23,26 @@ def keep_mask(
 ) -> Tensor:
     """Return a mask that is False, for dropped attention weights, with this probability.
 
-    `seed` is int64. The next four are int32 and broadcast. `query` and `key` are positions in a segment.
+    `seed` is int64. The next four are int32 and broadcast. `segment` is the key of a segment in its layout.
+    `query` and `key` are positions in the segment.
     """
+    return shifted(hashed(seed, segment, head, query, key), 8) >= threshold(probability)
+
+
+def hashed(seed: Tensor, *words: Tensor) -> Tensor:
+    """Return the int32 hash of an int64 `seed` and of int32 `words`, which broadcast."""
     # int32 wraps around like uint32, for which PyTorch lacks operations.
     state = torch.zeros((), dtype=torch.int32, device=seed.device)
-    for word in (_signed(seed & 0xFFFFFFFF), _signed(seed >> 32 & 0xFFFFFFFF), segment, head, query, key):
-        state = _absorbed(state, word)
-    return _shifted(state, 8) >= threshold(probability)
+    for word in (_signed(seed & 0xFFFFFFFF), _signed(seed >> 32 & 0xFFFFFFFF), *words):
+        # Each bit of the state depends on all bits of the state before and of the word.
+        state = state + word * _wrapped(GOLDEN) + OFFSET
+        state = (state ^ shifted(state, 16)) * _wrapped(MIX_1)
+        state = (state ^ shifted(state, 13)) * _wrapped(MIX_2)
+        state = state ^ shifted(state, 16)
+    return state
 
 
-def _absorbed(state: Tensor, word: Tensor) -> Tensor:
-    """Return the next state of the hash, which depends on all bits of `state` and `word`. Both are int32."""
-    mixed = state + word * _wrapped(GOLDEN) + OFFSET
-    mixed = (mixed ^ _shifted(mixed, 16)) * _wrapped(MIX_1)
-    mixed = (mixed ^ _shifted(mixed, 13)) * _wrapped(MIX_2)
-    return mixed ^ _shifted(mixed, 16)
-
-
-def _shifted(state: Tensor, bits: int) -> Tensor:
+def shifted(state: Tensor, bits: int) -> Tensor:
     """Shift int32 to the right by `bits`, and fill with zeros. The operator would copy the sign."""
     return state >> bits & ((1 << (32 - bits)) - 1)
 

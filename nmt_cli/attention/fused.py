@@ -58,6 +58,9 @@ class Blocks(NamedTuple):
     options: Launch
 
 
+INDICES = 7
+"""Number of index tensors of a batch, as `attend_projected` lists them."""
+
 FAR = 1 << 30
 """A distance beyond any key of a segment. Kernels compute in int32, which also holds twice of it."""
 
@@ -67,7 +70,7 @@ def attend_projected(
 ) -> Tensor:
     """Compute attention by fused kernels. Arguments and result are those of `dispatch.attend_projected`."""
     groups = groups_of(q, k)
-    batch = [groups.ranges, q.segments, k.segments, q.positions, k.positions, groups.counts]
+    batch = [groups.ranges, q.segments, k.segments, q.positions, k.positions, q.mask_keys, groups.counts]
     out_THV: Tensor = _attend(list(projections), heads, batch, *options[:4])[0]
     return out_THV
 
@@ -173,7 +176,7 @@ def _arguments(
 ) -> dict[str, Any]:
     """Return the arguments that all kernels share, by name. `batch` is the same as for `_attend`."""
     channels, values = q_THK.shape[2], v_SHV.shape[2]
-    names = ("ranges", "q_segments", "k_segments", "q_positions", "k_positions")
+    names = ("ranges", "q_segments", "k_segments", "q_positions", "k_positions", "mask_keys")
     return {
         **{"q": q_THK, "k": k_SHK, "v": v_SHV, "seed": options.seed, **dict(zip(names, batch, strict=False))},
         **{"q_token": q_THK.stride(0), "q_head": q_THK.stride(1)},
@@ -226,9 +229,9 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> N
 
 def _differentiate(ctx: Any, d_out_THV: Tensor, _: None) -> tuple[Any, ...]:
     lse_TH, seed, *tensors = ctx.saved_tensors
-    batch, projections = tensors[:6], tensors[6:]
+    batch, projections = tensors[:INDICES], tensors[INDICES:]
     gradients = _attend_backward(d_out_THV, lse_TH, projections, ctx.heads, batch, *ctx.options, seed)
-    return gradients, None, [None] * 6, None, None, None, None
+    return gradients, None, [None] * INDICES, None, None, None, None
 
 
 _attend.register_autograd(_differentiate, setup_context=_save)

@@ -91,9 +91,13 @@ def _attend_in_blocks(
     hidden_GMN = hidden_BJMN[:, None].expand(-1, heads, -1, -1, -1).flatten(0, 2)
     factors = None
     if options.drop:
-        segments_B = torch.arange(len(layout.lengths), dtype=torch.int32, device=q_THK.device)
         heads_H = torch.arange(heads, dtype=torch.int32, device=q_THK.device)
-        numbers = (segments_B[:, None, None, None, None], heads_H[:, None, None, None], queries_JM1, keys_J1N)
+        numbers = (
+            layout.mask_keys[:, None, None, None, None],
+            heads_H[:, None, None, None],
+            queries_JM1,
+            keys_J1N,
+        )
         factors = _factors(numbers, q_THK.dtype, options).flatten(0, 2)
     per_block = (x.flatten(0, 2) for x in (q_BHMK, k_BHJNK, v_BHJNV))
     out_GMV: Tensor = _Attention.apply(*per_block, hidden_GMN, factors)  # type: ignore[no-untyped-call]
@@ -237,16 +241,14 @@ def _allowed(q: Layout, k: Layout, options: Options) -> Tensor:
 
 def _dropout_factors(q: Layout, k: Layout, q_THK: Tensor, options: Options) -> Tensor:
     """Return [G, M, N]: factors for the weights of all queries and keys, as in `_factors`."""
-    shape = (len(q.lengths), q_THK.shape[1], q.longest, k.longest)
-    segments, heads, queries, keys = (
-        torch.arange(size, dtype=torch.int32, device=q_THK.device) for size in shape
-    )
-    numbers = (segments[:, None, None, None], heads[:, None, None], queries[:, None], keys)
+    shape = (q_THK.shape[1], q.longest, k.longest)
+    heads, queries, keys = (torch.arange(size, dtype=torch.int32, device=q_THK.device) for size in shape)
+    numbers = (q.mask_keys[:, None, None, None], heads[:, None, None], queries[:, None], keys)
     return _factors(numbers, q_THK.dtype, options).flatten(0, 1)
 
 
 def _factors(numbers: tuple[Tensor, Tensor, Tensor, Tensor], dtype: torch.dtype, options: Options) -> Tensor:
-    """Return dropout factors, 0 or 1 / (1 - drop), for `numbers`: segments, heads, queries and keys."""
+    """Return dropout factors, 0 or 1 / (1 - drop), for `numbers`: keys of segments, heads, queries, keys."""
     assert options.seed is not None
     mask = dropout.keep_mask(options.seed, *numbers, options.drop)
     return mask.to(torch.promote_types(dtype, torch.float32)) / (1 - options.drop)

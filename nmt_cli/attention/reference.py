@@ -20,7 +20,9 @@ def attend(
     for segment, (t, s) in enumerate(zip(q.slices(), k.slices(), strict=True)):
         weights_HTS = _weights(q_THK[t], k_SHK[s], options)
         if options.drop:
-            weights_HTS = weights_HTS * _keep_mask(weights_HTS, segment, options) / (1 - options.drop)
+            weights_HTS = (
+                weights_HTS * _keep_mask(weights_HTS, q.mask_keys[segment], options) / (1 - options.drop)
+            )
         outputs.append((weights_HTS.to(v_SHV.dtype) @ v_SHV[s].transpose(0, 1)).transpose(0, 1))
     return torch.cat(outputs)
 
@@ -47,12 +49,11 @@ def _weights(q_THK: Tensor, k_SHK: Tensor, options: Options) -> Tensor:
     return scores_HTS.softmax(-1)
 
 
-def _keep_mask(weights_HTS: Tensor, segment: int, options: Options) -> Tensor:
-    """Return [H, T, S]: the dropout mask of segment number `segment`, False for dropped weights."""
+def _keep_mask(weights_HTS: Tensor, segment: Tensor, options: Options) -> Tensor:
+    """Return [H, T, S]: the dropout mask of the segment with the key `segment`, False for dropped weights."""
     seed = options.seed
     assert seed is not None
     heads, queries, keys = (
         torch.arange(size, dtype=torch.int32, device=seed.device) for size in weights_HTS.shape
     )
-    number = torch.tensor(segment, dtype=torch.int32, device=seed.device)
-    return dropout.keep_mask(seed, number, heads[:, None, None], queries[:, None], keys, options.drop)
+    return dropout.keep_mask(seed, segment, heads[:, None, None], queries[:, None], keys, options.drop)

@@ -25,6 +25,7 @@ LENGTHS = (1, 17, 63, 64, 100, 200)
 """Tokens of segments: alone and together in a small tile, in a large one, and in blocks."""
 
 TOKENS = 70
+SEED = 1 << 60
 MEAN_SLACK, LARGEST_SLACK = 1e-3, 1e-2
 """Errors that are always allowed, as fractions: of the root mean square, and of the largest number."""
 
@@ -105,7 +106,7 @@ def loss(use: Use, device: torch.device) -> Iterator[tuple[Compute, Compute]]:
 
 
 def pointwise(use: Use, device: torch.device) -> Iterator[tuple[Compute, Compute]]:
-    """Yield the kernels of feed-forward layers, with gradients, and their definitions."""
+    """Yield the kernels of feed-forward layers, with gradients, and of dropout, and their definitions."""
     from nmt_cli.model.pointwise import fused
 
     width, inside = use.model.width, use.model.feed_forward
@@ -117,7 +118,14 @@ def pointwise(use: Use, device: torch.device) -> Iterator[tuple[Compute, Compute
         projected = functions.relu_linear(*linear)
         return {"ReLU": projected, "gradient of ReLU": d_in, "gradient of bias": d_bias}
 
+    def of_dropout(functions: ModuleType, dtype: torch.dtype) -> Results:
+        (x,) = _drawn(device, use.dtype, (TOKENS, width))
+        numbers = torch.arange(TOKENS, dtype=torch.int32, device=device)
+        seed = torch.tensor(SEED, device=device)
+        return {"dropout": functions.dropped(x.to(dtype), seed, numbers % 7, numbers // 7, 0.1)}
+
     yield partial(of_relu, fused), partial(of_relu, reference)
+    yield partial(of_dropout, fused), partial(of_dropout, reference)
 
 
 def disagreement(ours: Compute, plain: Compute, dtype: torch.dtype) -> str:

@@ -1,26 +1,32 @@
-"""Dropout with few random numbers."""
+"""Dropout whose masks depend on the pair, not on the batch.
+
+The mask of an element is a hash of a seed, the mask key of its segment, its position and its channel. So the
+masks of a pair are equal in any micro-batch, on any rank and on any device.
+"""
 
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
-LEVELS = 1 << 16
-"""Number of values of the 16 random bits of an element."""
+from nmt_cli.model.pointwise.dispatch import dropped
+from nmt_cli.model.pointwise.reference import dropped as dropped_by_definition
+from nmt_cli.ragged import Layout
 
 SEEDS = 1 << 62
-LOWEST_INT64 = -(1 << 63)
 
 
-def dropout(x: Tensor, probability: float, training: bool) -> Tensor:
-    """In training, drop elements with this probability and scale up the rest. Otherwise, return `x`."""
+def dropout(x_TD: Tensor, probability: float, training: bool, layout: Layout | None) -> Tensor:
+    """In training, drop elements of `x_TD` with this probability and scale up the rest. Otherwise, return
+    `x_TD`. `layout` has the segments of the rows. Draw one number from PyTorch's generator for the seed."""
     if not training or not probability:
-        return x
-    if x.device.type == "cpu" and not torch.compiler.is_compiling():
-        dropped: Tensor = _Dropout.apply(x, probability)  # type: ignore[no-untyped-call]  # untyped in PyTorch
-        return dropped
-    return F.dropout(x, probability)
+        return x_TD
+    assert layout is not None, "training needs a layout"
+    words = dropout_seed(x_TD), layout.mask_keys[layout.segments], layout.positions
+    if torch.compiler.is_compiling():  # which fuses the operations of the hash
+        return dropped_by_definition(x_TD, *words, probability)
+    out: Tensor = _Dropout.apply(x_TD, *words, probability)  # type: ignore[no-untyped-call]  # untyped in PyTorch
+    return out
 
 
 def dropout_seed(like: Tensor) -> Tensor:
@@ -29,25 +35,18 @@ def dropout_seed(like: Tensor) -> Tensor:
 
 
 class _Dropout(torch.autograd.Function):
-    """Dropout on the CPU with 16 random bits per element. PyTorch draws 64 bits for each, in sequence."""
+    """Dropout that computes its mask again for the gradient, instead of storing it."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, probability: float) -> Tensor:
-        """Return `x` times random factors: 0 or 1 / (1 - probability)."""
-        # From the lowest int64 on, all 64 bits are random.
-        draws = torch.empty((x.numel() + 3) // 4, dtype=torch.int64).random_(LOWEST_INT64, None)
-        bits = draws.view(torch.int16)[: x.numel()].view(x.shape)
-        # Some elements are always kept, as they are scaled by 1 / (1 - probability).
-        dropped_levels = min(round(probability * LEVELS), LEVELS - 1)
-        # int16 begins at -LEVELS / 2.
-        factors = torch.ge(
-            bits, dropped_levels - LEVELS // 2, out=torch.empty_like(x, memory_format=torch.contiguous_format)
-        )
-        factors.mul_(LEVELS / (LEVELS - dropped_levels))
-        ctx.save_for_backward(factors)
-        return x * factors
+    def forward(
+        ctx: Any, x_TD: Tensor, seed: Tensor, keys_T: Tensor, positions_T: Tensor, probability: float
+    ) -> Tensor:
+        """Return `x_TD` with dropped elements, as `dispatch.dropped` does."""
+        ctx.save_for_backward(seed, keys_T, positions_T)
+        ctx.probability = probability
+        return dropped(x_TD, seed, keys_T, positions_T, probability)
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        (factors,) = ctx.saved_tensors
-        return grads[0] * factors, None
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        seed, keys_T, positions_T = ctx.saved_tensors
+        return dropped(grads[0], seed, keys_T, positions_T, ctx.probability), None, None, None, None

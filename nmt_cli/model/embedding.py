@@ -7,6 +7,7 @@ from torch.nn import functional as F
 from nmt_cli.errors import UserError
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.dropout import dropout
+from nmt_cli.ragged import Layout
 from nmt_cli.runtime.devices import autocast_dtype
 
 WAVELENGTH = 10_000
@@ -96,17 +97,23 @@ class Embedding(nn.Module):
         self.narrow = config.residual_stream == "bf16"
 
     def forward(
-        self, tokens: Tensor, positions: Tensor, longest: int, zeroed: Tensor | None = None
+        self,
+        tokens: Tensor,
+        positions: Tensor,
+        longest: int,
+        zeroed: Tensor | None = None,
+        layout: Layout | None = None,
     ) -> Tensor:
         """Return [..., D] for token ids of any shape. All `positions` are less than `longest`.
 
         If `zeroed` is True for a token, its embedding is zeros, so that only the position is left, if any. If
-        `residual_stream` is "bf16", the result is bf16 under autocast to bf16.
+        `residual_stream` is "bf16", the result is bf16 under autocast to bf16. In training, `tokens` are
+        [T], and `layout` has their segments.
         """
         vectors = F.embedding(tokens, self.matrix) * self.scale
         if zeroed is not None:
             vectors = vectors.masked_fill(zeroed[..., None], 0.0)
         if self.positions:
             vectors = vectors + self.positions(positions, longest)
-        out = dropout(vectors, self.drop, self.training)
+        out = dropout(vectors, self.drop, self.training, layout)
         return out.to(torch.bfloat16) if self.narrow and autocast_dtype(out.device) == torch.bfloat16 else out

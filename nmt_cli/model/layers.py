@@ -64,13 +64,16 @@ class Residual(nn.Module):
         self.post = config.norm == "post"
         self.drop = config.residual_dropout
 
-    def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
-        """Return `x` [..., D] plus the output of `sublayer`, with norm and dropout, in the dtype of `x`."""
+    def forward(
+        self, x: Tensor, sublayer: Callable[[Tensor], Tensor], layout: Layout | None = None
+    ) -> Tensor:
+        """Return `x` [T, D] plus the output of `sublayer`, with norm and dropout, in the dtype of `x`. In
+        training, `layout` has the segments of the rows."""
         exact = self.norm.weight.dtype
         if self.post:
-            normed: Tensor = self.norm(x.to(exact) + dropout(sublayer(x), self.drop, self.training))
+            normed: Tensor = self.norm(x.to(exact) + dropout(sublayer(x), self.drop, self.training, layout))
             return normed.to(x.dtype)
-        return x + dropout(sublayer(self.norm(x.to(exact))), self.drop, self.training)
+        return x + dropout(sublayer(self.norm(x.to(exact))), self.drop, self.training, layout)
 
 
 class SelfAttention(nn.Module):
@@ -243,8 +246,9 @@ class FeedForward(nn.Module):
         self.activation, self.gated = ACTIVATIONS[config.activation], config.gated
         self.drop = config.activation_dropout
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Return [..., D] for `x` [..., D]. Dropout follows the activation, in training only."""
+    def forward(self, x: Tensor, layout: Layout | None = None) -> Tensor:
+        """Return [T, D] for `x` [T, D]. Dropout follows the activation, in training only. Then `layout` has
+        the segments of the rows."""
         if self.gated:
             gate_F, value_F = self.inner(x).chunk(2, -1)
             activated_F = self.activation(gate_F) * value_F
@@ -252,6 +256,6 @@ class FeedForward(nn.Module):
             activated_F = relu_linear(x, self.inner)
         else:
             activated_F = self.activation(self.inner(x))
-        activated_F = dropout(activated_F, self.drop, self.training)
+        activated_F = dropout(activated_F, self.drop, self.training, layout)
         out: Tensor = self.outer(activated_F)
         return out

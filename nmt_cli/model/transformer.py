@@ -43,8 +43,8 @@ class EncoderLayer(nn.Module):
 
     def forward(self, x_SD: Tensor, source: Layout) -> Tensor:
         """Return [S, D]: the output of the layer for each source token."""
-        x_SD = self.after_attention(x_SD, lambda x: self.attention(x, source))
-        out: Tensor = self.after_feed_forward(x_SD, self.feed_forward)
+        x_SD = self.after_attention(x_SD, lambda x: self.attention(x, source), source)
+        out: Tensor = self.after_feed_forward(x_SD, lambda x: self.feed_forward(x, source), source)
         return out
 
 
@@ -64,9 +64,9 @@ class DecoderLayer(nn.Module):
 
     def forward(self, x_TD: Tensor, encoded_SD: Tensor, target: Layout, source: Layout) -> Tensor:
         """Return [T, D]: the output of the layer for each target token."""
-        x_TD = self.after_attention(x_TD, lambda x: self.attention(x, target))
-        x_TD = self.after_cross(x_TD, lambda x: self.cross(x, encoded_SD, target, source))
-        out: Tensor = self.after_feed_forward(x_TD, self.feed_forward)
+        x_TD = self.after_attention(x_TD, lambda x: self.attention(x, target), target)
+        x_TD = self.after_cross(x_TD, lambda x: self.cross(x, encoded_SD, target, source), target)
+        out: Tensor = self.after_feed_forward(x_TD, lambda x: self.feed_forward(x, target), target)
         return out
 
     def step(self, x_RD: Tensor, cache: LayerCache, step: Step) -> Tensor:
@@ -141,7 +141,7 @@ class Transformer(nn.Module):
         encoded_SD = self.encode_by_layers(source_S, source)
         # Decoder inputs are the targets, shifted by one. The shift crosses sentences, but `_embed_inputs`
         # replaces the first input of each sentence by the start token.
-        x_TD = self._embed_inputs(target_T.roll(1), target.positions, target.longest)
+        x_TD = self._embed_inputs(target_T.roll(1), target.positions, target.longest, target)
         for layer in self.decoder:
             x_TD = layer(x_TD, encoded_SD, target, source)
         out: Tensor = self.decoder_norm(x_TD)
@@ -155,7 +155,7 @@ class Transformer(nn.Module):
 
     def encode_by_layers(self, source_S: Tensor, source: Layout) -> Tensor:
         """Return [S, D]: the encoder output. Each layer is called as a module, so hooks see its inputs."""
-        x_SD = self.source_embedding(source_S, source.positions, source.longest)
+        x_SD = self.source_embedding(source_S, source.positions, source.longest, layout=source)
         for layer in self.encoder:
             x_SD = layer(x_SD, source)
         out: Tensor = self.encoder_norm(x_SD)
@@ -212,13 +212,15 @@ class Transformer(nn.Module):
         cache.ages += 1
         return out
 
-    def _embed_inputs(self, previous_T: Tensor, positions_T: Tensor, longest: int) -> Tensor:
-        """Return [T, D]: embedded `previous_T`. At position 0, embed the start token or only the position."""
-        first_T, start = positions_T == 0, self.start
-        if start is None:
-            out: Tensor = self.target_embedding(previous_T, positions_T, longest, zeroed=first_T)
-        else:
-            out = self.target_embedding(previous_T.masked_fill(first_T, start), positions_T, longest)
+    def _embed_inputs(
+        self, previous_T: Tensor, positions_T: Tensor, longest: int, layout: Layout | None = None
+    ) -> Tensor:
+        """Return [T, D]: embedded `previous_T`. At position 0, embed the start token or only the position. In
+        training, `layout` has the segments of the tokens."""
+        zeroed_T: Tensor | None = positions_T == 0
+        if self.start is not None:
+            previous_T, zeroed_T = previous_T.masked_fill(positions_T == 0, self.start), None
+        out: Tensor = self.target_embedding(previous_T, positions_T, longest, zeroed_T, layout)
         return out
 
     def _decoder_layers(self) -> list[DecoderLayer]:

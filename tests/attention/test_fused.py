@@ -289,7 +289,7 @@ def test_the_operators_keep_the_promises_of_custom_operators(
 ) -> None:
     tensors, q, _ = random_ragged([3, 0, 5], dtype=torch.float32, device=device)
     groups = groups_of(q, q)
-    batch = [groups.ranges, q.segments, q.segments, q.positions, q.positions, groups.counts]
+    batch = [groups.ranges, q.segments, q.segments, q.positions, q.positions, q.mask_keys, groups.counts]
     rest = ([2, 16, 16], batch, True, 0, 0.1, seed)
     query, key, value = (x.detach().flatten(1) for x in tensors)
     for projections in ([torch.cat([query, key, value], 1)], [query, torch.cat([key, value], 1)]):

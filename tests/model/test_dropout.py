@@ -1,22 +1,25 @@
-"""Dropout: the share of dropped elements, the scale of the others, and the gradient."""
+"""Dropout: the share of dropped elements, the scale of the others, the gradient, and equal masks."""
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 from nmt_cli.model.dropout import dropout
+from nmt_cli.model.pointwise import dispatch, reference
+from nmt_cli.ragged import Layout
 
 DTYPES = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
 
 
-def dropped(x: Tensor, probability: float, seed: int = 1) -> Tensor:
+def dropped(x: Tensor, probability: float, seed: int = 1, layout: Layout | None = None) -> Tensor:
     torch.manual_seed(seed)
-    return dropout(x, probability, training=True)
+    return dropout(x, probability, True, layout or Layout.of([len(x)]).to(x.device))
 
 
 @pytest.mark.parametrize("probability", [0.01, 0.1, 0.3, 0.5, 0.9])
 def test_the_share_of_dropped_elements_is_the_probability(probability: float) -> None:
-    out = dropped(torch.ones(400_000), probability)
+    out = dropped(torch.ones(4000, 100), probability)
     deviation = (probability * (1 - probability) / 400_000) ** 0.5
     assert float((out == 0).double().mean()) == pytest.approx(probability, abs=4 * deviation + 2**-16)
 
@@ -24,7 +27,7 @@ def test_the_share_of_dropped_elements_is_the_probability(probability: float) ->
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("probability", [0.1, 0.3])
 def test_kept_elements_are_scaled_up_to_keep_the_mean(probability: float, dtype: torch.dtype) -> None:
-    out = dropped(torch.ones(1000, dtype=dtype), probability)
+    out = dropped(torch.ones(10, 100, dtype=dtype), probability)
     kept = out[out != 0]
     assert out.dtype == dtype
     assert len(set(kept.tolist())) == 1
@@ -47,13 +50,13 @@ def test_one_seed_drops_the_same_elements_again() -> None:
 
 
 def test_the_next_call_drops_other_elements() -> None:
-    x = torch.ones(10_000)
-    zeros = torch.stack([dropped(x, 0.5), dropout(x, 0.5, training=True)]) == 0
+    x = torch.ones(100, 100)
+    zeros = torch.stack([dropped(x, 0.5), dropout(x, 0.5, True, Layout.of([100]))]) == 0
     assert float(zeros.all(0).double().mean()) == pytest.approx(0.25, abs=0.02)
 
 
 def test_neighbours_are_dropped_independently() -> None:
-    """Four neighbours share one number of the generator."""
+    """Channels 0 and 2 share a hash, as do 1 and 3."""
     gone = (dropped(torch.ones(100_000, 4), 0.5) == 0).double()
     correlations = torch.corrcoef(gone.T) - torch.eye(4)
     assert float(correlations.abs().max()) < 0.015
@@ -63,11 +66,11 @@ def test_neighbours_are_dropped_independently() -> None:
 def test_nothing_changes_in_evaluation_or_without_a_probability(probability: float, training: bool) -> None:
     x = torch.randn(4, 5)
     before = torch.get_rng_state()
-    assert dropout(x, probability, training) is x
+    assert dropout(x, probability, training, None) is x
     assert torch.equal(torch.get_rng_state(), before)
 
 
-@pytest.mark.parametrize("shape", [(), (1,), (3,), (5,), (4, 0), (3, 7), (2, 3, 5)], ids=str)
+@pytest.mark.parametrize("shape", [(1, 1), (3, 1), (1, 5), (4, 0), (0, 4), (3, 7), (2, 8)], ids=str)
 def test_every_element_of_a_tensor_of_any_size_may_be_dropped(shape: tuple[int, ...]) -> None:
     drops = [dropped(torch.ones(shape), 0.5, seed) == 0 for seed in range(40)]
     assert drops[0].shape == shape
@@ -84,14 +87,37 @@ def test_tensors_that_are_not_contiguous_are_dropped_in_the_same_way() -> None:
 
 @pytest.mark.parametrize("probability", [1e-9, 0.999_999])
 def test_probabilities_near_0_and_1_give_finite_results(probability: float) -> None:
-    out = dropped(torch.ones(1000), probability)
+    out = dropped(torch.ones(10, 100), probability)
     assert out.isfinite().all()
     assert float((out == 0).double().mean()) == pytest.approx(probability, abs=0.01)
 
 
 @pytest.mark.gpu
 def test_dropout_on_a_gpu_drops_gradients_where_it_dropped_values(cuda: str) -> None:
-    x = torch.ones(100_000, device=cuda, requires_grad=True)
+    x = torch.ones(1000, 100, device=cuda, requires_grad=True)
     out = dropped(x, 0.3)
     assert float((out == 0).double().mean()) == pytest.approx(0.3, abs=0.01)
     assert torch.equal(torch.autograd.grad(out.sum(), x)[0], out)
+    assert torch.equal(out.cpu(), dropped(x.detach().cpu(), 0.3))
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("width", [1, 2, 33, 64])
+@pytest.mark.parametrize("probability", [0.1, 0.5])
+def test_the_kernels_drop_the_elements_of_the_definition(
+    dtype: torch.dtype, width: int, probability: float
+) -> None:
+    x, layout = torch.randn(40, width).to(dtype), Layout.of([7, 33], mask_keys=np.array([2**31 - 1, 5]))
+    words = torch.tensor(2**61 + 12345), layout.mask_keys[layout.segments], layout.positions
+    expected = reference.dropped(x, *words, probability)
+    torch.testing.assert_close(dispatch.dropped(x, *words, probability), expected, rtol=0.01, atol=0)
+    assert torch.equal(dispatch.dropped(x, *words, probability) == 0, expected == 0)
+
+
+def test_the_mask_of_a_segment_does_not_depend_on_its_batch() -> None:
+    x = torch.ones(12, 50)
+    both = dropped(x, 0.5, layout=Layout.of([5, 7], mask_keys=np.array([30, 40])))
+    alone = dropped(x[5:], 0.5, layout=Layout.of([7], mask_keys=np.array([40])))
+    other = dropped(x[5:], 0.5, layout=Layout.of([7], mask_keys=np.array([41])))
+    assert torch.equal(both[5:], alone)
+    assert not torch.equal(alone, other)

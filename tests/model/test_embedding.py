@@ -53,9 +53,10 @@ def test_dropout_applies_to_the_sum_of_embedding_and_position(positions: str) ->
     ids, indices = torch.tensor([1, 2, 3, 4]), torch.arange(4)
     expected = embedding.eval()(ids, indices, 4)
     torch.manual_seed(5)
-    actual = embedding.train()(ids, indices, 4)
+    layout = Layout.of([4])
+    actual = embedding.train()(ids, indices, 4, layout=layout)
     torch.manual_seed(5)
-    assert torch.equal(actual, dropout(expected, 0.4, training=True))
+    assert torch.equal(actual, dropout(expected, 0.4, True, layout))
     assert (actual == 0).any()
 
 

@@ -146,12 +146,12 @@ def test_residual_dropout_applies_to_the_output_of_the_sub_layer_only(norm: str)
     assert isinstance(residual, Residual)
     x = tokens()
     torch.manual_seed(9)
-    actual = residual(x, torch.sin)
+    actual = residual(x, torch.sin, LAYOUT)
     torch.manual_seed(9)
     if norm == "post":
-        expected = residual.norm(x + dropout(x.sin(), 0.4, training=True))
+        expected = residual.norm(x + dropout(x.sin(), 0.4, True, LAYOUT))
     else:
-        expected = x + dropout(residual.norm(x).sin(), 0.4, training=True)
+        expected = x + dropout(residual.norm(x).sin(), 0.4, True, LAYOUT)
     assert torch.equal(actual, expected)
     assert not torch.allclose(actual, residual.eval()(x, torch.sin))
 
@@ -162,7 +162,7 @@ def run(module: nn.Module, x: Tensor) -> Tensor:
     elif isinstance(module, CrossAttention):
         out = module(x, x, LAYOUT, LAYOUT)
     else:
-        out = module(x)
+        out = module(x, LAYOUT)
     return out
 
 
@@ -198,9 +198,9 @@ def test_activation_dropout_applies_after_the_activation() -> None:
     layer, x = filled(FeedForward(replace(CONFIG, activation="gelu", activation_dropout=0.4))), tokens()
     assert isinstance(layer, FeedForward)
     torch.manual_seed(2)
-    actual = layer(x)
+    actual = layer(x, LAYOUT)
     torch.manual_seed(2)
-    assert torch.equal(actual, layer.outer(dropout(F.gelu(layer.inner(x)), 0.4, training=True)))
+    assert torch.equal(actual, layer.outer(dropout(F.gelu(layer.inner(x)), 0.4, True, LAYOUT)))
 
 
 @pytest.mark.slow

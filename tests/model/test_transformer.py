@@ -178,10 +178,10 @@ def drops(monkeypatch: pytest.MonkeyPatch) -> Drops:
     """Record each dropout as (probability, shape)."""
     seen: Drops = []
 
-    def recorded(x: Tensor, probability: float, training: bool) -> Tensor:
+    def recorded(x: Tensor, probability: float, training: bool, layout: Layout | None) -> Tensor:
         if training and probability:
             seen.append((probability, tuple(x.shape)))
-        return dropout(x, probability, training)
+        return dropout(x, probability, training, layout)
 
     monkeypatch.setattr(layers, "dropout", recorded)
     monkeypatch.setattr(embedding, "dropout", recorded)

@@ -27,7 +27,7 @@ from nmt_cli.attention.tile.fused import (
 @triton.jit(do_not_specialize=["first", "back", "ahead", "threshold"])
 def forward(
     q, k, v, out, lse,
-    ranges, q_segments, k_segments, q_positions, k_positions, seed,
+    ranges, q_segments, k_segments, q_positions, k_positions, mask_keys, seed,
     q_token, q_head, k_token, k_head, v_token, v_head,
     heads, first, back, ahead, scale, threshold, amplified,
     K: tl.constexpr, V: tl.constexpr, PADDED_K: tl.constexpr, PADDED_V: tl.constexpr,
@@ -58,7 +58,7 @@ def forward(
     tl.store(lse + (q_start + row).to(tl.int64) * heads + head, highest + tl.log2(total), mask=is_query)
     # Dropout follows the sum: the divisor of the probabilities includes dropped ones.
     if DROPOUT:
-        state = query_state(seed, q_segment, head, q_positions, q_start, row, is_query)
+        state = query_state(seed, mask_keys, q_segment, head, q_positions, q_start, row, is_query)
         key = tl.load(k_positions + k_start + row, mask=is_key, other=0)
         weights = dropped(weights, state[:, None], key[None, :], threshold, amplified)
     sums = tl.dot(weights.to(v_tile.dtype), v_tile, input_precision="ieee")
@@ -69,7 +69,7 @@ def forward(
 def backward(
     q, k, v, d_out, lse,
     dq, dk, dv,
-    ranges, q_segments, k_segments, q_positions, k_positions, seed,
+    ranges, q_segments, k_segments, q_positions, k_positions, mask_keys, seed,
     q_token, q_head, k_token, k_head, v_token, v_head,
     d_out_token, d_out_head, dq_token, dk_token, dv_token,
     heads, first, back, ahead, scale, threshold, amplified,
@@ -96,7 +96,7 @@ def backward(
     used = weights
     d_weights = tl.dot(d_out_tile, tl.trans(v_tile), input_precision="ieee")
     if DROPOUT:
-        state = query_state(seed, q_segment, head, q_positions, q_start, row, is_query)
+        state = query_state(seed, mask_keys, q_segment, head, q_positions, q_start, row, is_query)
         key = tl.load(k_positions + k_start + row, mask=is_key, other=0)
         used = dropped(weights, state[:, None], key[None, :], threshold, amplified)
         d_weights = dropped(d_weights, state[:, None], key[None, :], threshold, amplified)

@@ -30,7 +30,7 @@ from nmt_cli.attention.tile.fused import (
 @triton.jit(do_not_specialize=["first", "back", "ahead", "threshold"])
 def forward(
     q, k, v, out, lse,
-    ranges, q_segments, k_segments, q_positions, k_positions, seed,
+    ranges, q_segments, k_segments, q_positions, k_positions, mask_keys, seed,
     q_token, q_head, k_token, k_head, v_token, v_head,
     heads, first, back, ahead, scale, threshold, amplified,
     K: tl.constexpr, V: tl.constexpr, PADDED_K: tl.constexpr, PADDED_V: tl.constexpr,
@@ -49,7 +49,7 @@ def forward(
     q_tile = read(q, rows(q_start, query, head, q_token, q_head), is_query, K, PADDED_K)
     q_segment = owners(q_segments, q_start, query, is_query, -1)
     if DROPOUT:
-        state = query_state(seed, q_segment, head, q_positions, q_start, query, is_query)
+        state = query_state(seed, mask_keys, q_segment, head, q_positions, q_start, query, is_query)
     highest = tl.full([BLOCK], float("-inf"), tl.float32)
     total = tl.zeros([BLOCK], tl.float32)
     sums = tl.zeros([BLOCK, PADDED_V], tl.float32)
@@ -78,7 +78,7 @@ def forward(
 def backward_queries(
     q, k, v, d_out, lse,
     delta, dq,
-    ranges, q_segments, k_segments, q_positions, k_positions, seed,
+    ranges, q_segments, k_segments, q_positions, k_positions, mask_keys, seed,
     q_token, q_head, k_token, k_head, v_token, v_head,
     d_out_token, d_out_head, dq_token,
     heads, first, back, ahead, scale, threshold, amplified,
@@ -101,7 +101,7 @@ def backward_queries(
     divisor = tl.load(lse + row, mask=is_query, other=0.0)
     q_segment = owners(q_segments, q_start, query, is_query, -1)
     if DROPOUT:
-        state = query_state(seed, q_segment, head, q_positions, q_start, query, is_query)
+        state = query_state(seed, mask_keys, q_segment, head, q_positions, q_start, query, is_query)
     left, right = tl.maximum(begin - back, 0), tl.minimum(begin + BLOCK + ahead, k_rows)
     mean = tl.zeros([BLOCK], tl.float32)
     d_q = tl.zeros([BLOCK, PADDED_K], tl.float32)
@@ -133,7 +133,7 @@ def backward_queries(
 def backward_keys(
     q, k, v, d_out, lse,
     delta, dk, dv,
-    ranges, q_segments, k_segments, q_positions, k_positions, seed,
+    ranges, q_segments, k_segments, q_positions, k_positions, mask_keys, seed,
     q_token, q_head, k_token, k_head, v_token, v_head,
     d_out_token, d_out_head, dk_token, dv_token,
     heads, first, back, ahead, scale, threshold, amplified,
@@ -168,7 +168,7 @@ def backward_keys(
         weights = tl.exp2(scores(k_tile, q_tile, seen, scale) - divisor[None, :])
         used = weights
         if DROPOUT:
-            state = query_state(seed, q_segment, head, q_positions, q_start, query, is_query)
+            state = query_state(seed, mask_keys, q_segment, head, q_positions, q_start, query, is_query)
             used = dropped(weights, state[None, :], position[:, None], threshold, amplified)
         # Before `d_weights`, so that fewer tiles are needed at once. An H100 would spill registers.
         d_v = tl.dot(used.to(v_tile.dtype), d_out_tile, d_v, input_precision="ieee")

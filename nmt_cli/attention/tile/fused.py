@@ -88,12 +88,13 @@ def softmax_step(highest, total, logits):
 
 
 @triton.jit
-def query_state(seed, segment, head, positions, start, rows, inside):
+def query_state(seed, mask_keys, segment, head, positions, start, rows, inside):
     """Return the hash state of `dropout.keep_mask` after the query, for tokens `start` + `rows`."""
     number = tl.load(seed)
     state = absorbed(absorbed(0, number), number >> 32)
     position = tl.load(positions + start + rows, mask=inside, other=0)
-    return absorbed(absorbed(absorbed(state, segment), head), position)
+    segment_key = tl.load(mask_keys + segment, mask=inside, other=0)
+    return absorbed(absorbed(absorbed(state, segment_key), head), position)
 
 
 @triton.jit

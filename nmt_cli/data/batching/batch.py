@@ -125,7 +125,11 @@ def assemble(split: Split, pairs: Indices, rounding: Rounding | None = None) -> 
     lengths = split.lengths(pairs)
     dummies = rounding.dummies(*lengths) if rounding else (lengths[0][:0], lengths[1][:0])
     longest = rounding.reach(max(int(side.max()) for side in lengths)) if rounding else None
-    source, target = (Layout.of(np.concatenate(both), longest) for both in zip(lengths, dummies, strict=True))
+    # Dropout masks follow the pair, whatever the micro-batch. Those of filler do not matter.
+    mask_keys = np.concatenate((pairs, np.zeros_like(dummies[0])))
+    source, target = (
+        Layout.of(np.concatenate(both), longest, mask_keys) for both in zip(lengths, dummies, strict=True)
+    )
     real_source, real_target = (int(side.sum()) for side in lengths)
     target_tokens = _tokens(split.target, pairs, target)
     labels = target_tokens.clone()

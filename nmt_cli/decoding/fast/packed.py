@@ -92,8 +92,9 @@ class PackedResidual(nn.Module):
         self.kernels, self.post = kernels, residual.post
         self.norm = _parts(residual.norm)
 
-    def __call__(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
-        """Return [T, D]: `x` plus the output of `sublayer`, with a norm after both or before `sublayer`."""
+    def __call__(self, x: Tensor, sublayer: Callable[[Tensor], Tensor], layout: object = None) -> Tensor:
+        """Return [T, D]: `x` plus the output of `sublayer`, with a norm after both or before `sublayer`. Only
+        training uses `layout`."""
         if self.post:
             y = sublayer(x)
             self.kernels.normed_sum(x.numpy(), y.numpy(), *self.norm)

@@ -1,9 +1,9 @@
-"""Layer norm and rounding to integers for the CPU, compiled by Numba, with one pass over each row."""
+"""Layer norm, rounding to integers and dropout for the CPU, compiled by Numba, in one pass over each row."""
 
 import math
 
 import numpy as np
-from numba import float32, int32, uint8, void
+from numba import float32, int32, int64, uint8, void
 
 from nmt_cli.runtime.kernels.compiled import OPTIONS, bits_of, float_of, njit
 
@@ -86,3 +86,39 @@ def scale_rows(x_RC, scales_R, bias_C):
     for row in range(len(x_RC)):
         for c in range(x_RC.shape[1]):
             x_RC[row, c] = x_RC[row, c] * scales_R[row] + bias_C[c]
+
+
+GOLDEN, OFFSET = np.uint32(0x9E3779B1), np.uint32(0x7F4A7C15)
+MIX_1, MIX_2 = np.uint32(0x85EBCA6B), np.uint32(0xC2B2AE35)
+HALF, LOW = np.uint32(16), np.uint32(0xFFFF)
+
+
+@njit(**OPTIONS)
+def _absorbed(state, word):
+    """Return the next uint32 state of the hash in `attention.dropout.hashed`."""
+    mixed = np.uint32(np.uint32(state + np.uint32(np.uint32(word) * GOLDEN)) + OFFSET)
+    mixed = np.uint32((mixed ^ (mixed >> HALF)) * MIX_1)
+    mixed = np.uint32((mixed ^ (mixed >> np.uint32(13))) * MIX_2)
+    return np.uint32(mixed ^ (mixed >> HALF))
+
+
+ROWS = float32[:, ::1], float32[:, ::1], int64, int32[::1], int32[::1], int32, float32
+
+
+@njit(void(*ROWS), **OPTIONS)
+def drop_rows(x_TD, out_TD, seed, keys_T, positions_T, levels, factor):
+    """Write the result of `reference.dropped` to `out_TD`. An element whose 16 random bits are below `levels`
+    becomes 0. Others are multiplied by `factor`."""
+    width, zero, limit = x_TD.shape[1], np.float32(0), np.uint32(levels)
+    half = (width + 1) // 2
+    first = _absorbed(_absorbed(np.uint32(0), seed & 0xFFFFFFFF), seed >> 32 & 0xFFFFFFFF)
+    for t in range(len(x_TD)):
+        state = _absorbed(_absorbed(first, keys_T[t]), positions_T[t])
+        x_D, out_D = x_TD[t], out_TD[t]
+        # Hashes are computed twice, since a single loop over both halves is slower.
+        for d in range(half):
+            keep = _absorbed(state, d) >> HALF >= limit
+            out_D[d] = x_D[d] * (factor if keep else zero)
+        for d in range(width - half):
+            keep = _absorbed(state, d) & LOW >= limit
+            out_D[half + d] = x_D[half + d] * (factor if keep else zero)

@@ -1,4 +1,4 @@
-"""ReLU projections and their gradients with few passes over memory, the latter as a Triton kernel.
+"""ReLU projections, their gradients and dropout with few passes over memory, the last two by Triton kernels.
 
 Axes: T tokens, D channels, F channels inside a feed-forward layer, P parts of the tokens.
 """
@@ -10,6 +10,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from nmt_cli.attention.tile.fused import absorbed
+from nmt_cli.model.pointwise.reference import LEVELS, dropped_levels
 from nmt_cli.runtime.kernels.torch_private import relu_product
 
 ROWS, COLUMNS, WARPS = 16, 256, 4
@@ -43,6 +45,48 @@ def _relu_backward_kernel(
         tl.store(d_in + offsets, gradient, mask=inside)
         total += tl.sum(gradient.to(WIDE), 0)
     tl.store(sums + part.to(tl.int64) * width + columns, total, mask=columns < width)
+
+
+@triton.jit(do_not_specialize=["tokens", "levels"])
+def _dropped_kernel(
+    x, out, seed, keys, positions, tokens, width, half, levels, factor,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, WIDE: tl.constexpr,
+):  # fmt: skip
+    """Write `reference.dropped` of ROWS tokens to `out`, for COLUMNS columns of each half of the channels.
+
+    `half` is the number of channels in the first half of the `width`. Multiply in the dtype WIDE.
+    """
+    rows = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)).to(tl.int64)
+    columns = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+    number = tl.load(seed)
+    state = absorbed(absorbed(0, number), number >> 32)
+    state = absorbed(state, tl.load(keys + rows, mask=rows < tokens, other=0))
+    state = absorbed(state, tl.load(positions + rows, mask=rows < tokens, other=0))
+    bits = absorbed(state[:, None], columns[None, :])
+    offsets = rows[:, None] * width + columns[None, :]
+    inside = (rows < tokens)[:, None] & (columns < half)[None, :]
+    value = tl.load(x + offsets, mask=inside, other=0.0)
+    value = tl.where((bits >> 16).to(tl.int32) >= levels, value.to(WIDE) * factor, 0.0)
+    tl.store(out + offsets, value, mask=inside)
+    inside = inside & (columns + half < width)[None, :]
+    value = tl.load(x + offsets + half, mask=inside, other=0.0)
+    value = tl.where((bits & 0xFFFF).to(tl.int32) >= levels, value.to(WIDE) * factor, 0.0)
+    tl.store(out + offsets + half, value, mask=inside)
+
+
+def dropped(x_TD: Tensor, seed: Tensor, keys_T: Tensor, positions_T: Tensor, probability: float) -> Tensor:
+    """Return the result of `reference.dropped` by one kernel. `x_TD` is contiguous."""
+    out_TD, levels = torch.empty_like(x_TD), dropped_levels(probability)
+    tokens, width = x_TD.shape
+    if x_TD.numel():
+        with torch.cuda.device_of(x_TD):
+            _dropped_kernel[(triton.cdiv(tokens, ROWS), triton.cdiv(width, 2 * COLUMNS))](
+                *(x_TD, out_TD, seed, keys_T, positions_T, tokens, width, (width + 1) // 2, levels),
+                factor=LEVELS / (LEVELS - levels),
+                **{"ROWS": ROWS, "COLUMNS": COLUMNS, "num_warps": WARPS},
+                WIDE=tl.float64 if x_TD.dtype == torch.float64 else tl.float32,
+            )
+    return out_TD
 
 
 def relu_linear(x_TD: Tensor, weight_FD: Tensor, bias_F: Tensor) -> Tensor:

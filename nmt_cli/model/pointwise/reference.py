@@ -1,8 +1,13 @@
-"""The definition of ReLU projections in plain PyTorch. It runs on any device."""
+"""The definition of ReLU projections and dropout in plain PyTorch. It runs on any device."""
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+
+from nmt_cli.attention.dropout import hashed, shifted
+
+LEVELS = 1 << 16
+"""Number of values of the 16 random bits of an element."""
 
 
 def relu_linear(x_TD: Tensor, weight_FD: Tensor, bias_F: Tensor) -> Tensor:
@@ -15,3 +20,19 @@ def relu_backward(d_out_TF: Tensor, out_TF: Tensor) -> tuple[Tensor, Tensor]:
     d_in_TF = d_out_TF.masked_fill(out_TF <= 0, 0.0)
     exact = torch.promote_types(d_out_TF.dtype, torch.float32)
     return d_in_TF, d_in_TF.sum(0, dtype=exact)
+
+
+def dropped_levels(probability: float) -> int:
+    """Return the number of values of an element's 16 bits that drop the element: at most all but one."""
+    return min(round(probability * LEVELS), LEVELS - 1)
+
+
+def dropped(x_TD: Tensor, seed: Tensor, keys_T: Tensor, positions_T: Tensor, probability: float) -> Tensor:
+    """Return `x_TD` with elements dropped by this probability, the others scaled up. The mask is a hash of
+    the int64 `seed`, the mask key and position of each token, both int32, and the channel. A hash has the
+    bits of two elements: the upper ones for the first half of the channels."""
+    levels, width = dropped_levels(probability), x_TD.shape[1]
+    channels = torch.arange((width + 1) // 2, dtype=torch.int32, device=x_TD.device)
+    hashes = hashed(seed, keys_T[:, None], positions_T[:, None], channels)
+    bits_TD = torch.cat([shifted(hashes, 16), hashes & (LEVELS - 1)], 1)[:, :width]
+    return torch.where(bits_TD >= levels, x_TD * (LEVELS / (LEVELS - levels)), 0.0)

@@ -160,7 +160,8 @@ class Trainer:
         while True:
             try:
                 for index, part in enumerate(batch.micro_batches):
-                    seed_everything(self.config.training.seed, number, self.group.process.rank, index)
+                    # Every micro-batch draws the same seeds of dropout masks, which depend on the pairs too.
+                    seed_everything(self.config.training.seed, number)
                     self._forward_backward(part, batch.target_tokens, first=index == 0)
                 return
             except MEMORY_ERRORS as error:
@@ -171,14 +172,9 @@ class Trainer:
             batch = loader.halved(batch)
 
     def _refuse_halving(self, number: int, batch: LocalBatch, error: Exception) -> None:
-        """Raise `UserError` from `error` if training is deterministic, or if all micro-batches of step
-        `number` have one pair each. Otherwise return, since a micro-batch can be halved."""
+        """Raise `UserError` from `error` if all micro-batches of step `number` have one pair each. Otherwise
+        return, since a micro-batch can be halved."""
         device = self.precision.device
-        if self.config.training.deterministic:
-            raise UserError(
-                f"step {number} does not fit the memory of {device}, and smaller parts would give other "
-                "bits. Lower --max-tokens-per-device, or train without --deterministic."
-            ) from error
         if len(batch.micro_batches) >= sum(len(part.pairs) for part in batch.micro_batches):
             raise UserError(
                 f"a single pair does not fit the memory of {device} in step {number}. Lower batch.longest, "

@@ -123,7 +123,7 @@ def _as_on_a_gpu() -> Iterator[None]:
         yield
 
 
-def _dropout(x: Tensor, probability: float, training: bool) -> Tensor:
+def _dropout(x: Tensor, probability: float, training: bool, layout: Layout | None) -> Tensor:
     return torch.native_dropout(x, probability, True)[0] if probability and training else x
 
 

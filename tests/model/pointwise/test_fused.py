@@ -113,3 +113,17 @@ def test_the_operators_pass_pytorchs_check_of_custom_operators(device: str) -> N
     torch.library.opcheck(torch.ops.nmt.relu_linear, (x, weight, bias))
     out = fused.relu_linear(x, weight, bias).detach()
     torch.library.opcheck(torch.ops.nmt.relu_backward, (torch.ones_like(out), out))
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_dropout_drops_the_elements_of_the_definition(
+    shape: tuple[int, int], dtype: torch.dtype, device: str
+) -> None:
+    x, numbers = drawn(*shape, dtype=dtype, device=device), torch.arange(shape[0], dtype=torch.int32)
+    seed, numbers = torch.tensor(2**61 + 99, device=device), numbers.to(device)
+    actual, expected = (
+        module.dropped(x, seed, numbers * 2**24, numbers, 0.3) for module in (fused, reference)
+    )
+    torch.testing.assert_close(actual, expected, rtol=0.01 if dtype != torch.float32 else 1e-6, atol=0)
+    assert torch.equal(actual == 0, expected == 0)

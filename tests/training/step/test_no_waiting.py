@@ -18,6 +18,8 @@ from nmt_cli.data.batching.batch import MicroBatch
 from nmt_cli.data.batching.loader import Loader, LocalBatch
 from nmt_cli.loss import chunked
 from nmt_cli.loss.reference import IGNORED
+from nmt_cli.model import dropout
+from nmt_cli.model.pointwise import reference
 from nmt_cli.ragged import Layout
 from nmt_cli.training.config import TrainConfig
 from nmt_cli.training.step import flat
@@ -56,6 +58,7 @@ def micro_batch(
 @pytest.fixture
 def _as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(dispatch, "implementation", lambda *_: "fused")
+    monkeypatch.setattr(dropout, "dropped", reference.dropped)
     monkeypatch.setattr(flat, "has_own_memory", lambda _: True)
     yield
 
