@@ -19,7 +19,8 @@ from nmt_cli.errors import UserError
 from nmt_cli.runtime.foreign_text import refuse_special
 from nmt_cli.runtime.zips import LOCAL_HEADER, check_whole
 
-STAND_INS = ("fairseq.", "fairseq_cli.", "omegaconf.", "argparse.", "enum.", "pathlib.")
+TOOLKITS = ("fairseq.", "fairseq_cli.", "omegaconf.", "pytorch_lightning.")
+STAND_INS = (*TOOLKITS, "argparse.", "enum.", "pathlib.")
 """Prefixes of classes that `Inert` replaces."""
 
 MAX_CLASSES = 200

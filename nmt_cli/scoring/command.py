@@ -7,13 +7,14 @@ import selectors
 import signal
 import subprocess
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import IO
 
 from nmt_cli import __version__
 from nmt_cli.errors import UserError, printable
 from nmt_cli.runtime.processes import Progress
+from nmt_cli.scoring.scorers import Texts
 
 LONGEST_ANSWER = 1000
 """Bytes of the longest line that may be a number."""
@@ -25,8 +26,7 @@ class CommandScorer:
     name, kind = "scorer", ""
 
     def __init__(self, command: str, timeout: int, report: Progress | None = None) -> None:
-        """`command` is for the shell. `timeout` limits the seconds without an answer. `report` shows the
-        progress."""
+        """The shell runs `command`. `timeout` is the maximum number of seconds without output."""
         self._command, self._timeout = command, timeout
         self._report = report or (lambda stage, done, total: None)
 
@@ -34,9 +34,7 @@ class CommandScorer:
         """Return the command and the number of references."""
         return f"scorer:{printable(self._command)}|refs:{references}|version:nmt-{__version__}"
 
-    def score(
-        self, sources: Sequence[str] | None, hypotheses: Sequence[str], references: Sequence[str] | None
-    ) -> list[float]:
+    def score(self, sources: Texts | None, hypotheses: Texts, references: Texts | None) -> list[float]:
         """Return the number that the command prints for each hypothesis. It gets objects with "src", "mt" and
         "ref", without those that are None. Raise `UserError` if it fails, hangs, or prints anything else."""
         texts = {"src": sources, "mt": hypotheses, "ref": references}
@@ -52,10 +50,8 @@ class CommandScorer:
             with suppress(subprocess.TimeoutExpired):
                 process.wait(self._timeout)
             code = process.returncode
-        if code is None:
-            raise self._error(f"did not end for {self._timeout} s after its output")
-        if code or len(scores) < total:
-            end = f"failed with exit code {code}" if code else "ended"
+        if code != 0 or len(scores) < total:
+            end = "did not end" if code is None else f"failed with exit code {code}" if code else "ended"
             raise self._error(f"{end} after {len(scores):,} of {total:,} scores")
         return scores
 

@@ -16,6 +16,7 @@ from nmt_cli.runtime.devices import usable_devices
 from nmt_cli.runtime.processes import Progress
 from nmt_cli.scoring.neural.folder import read_comet
 from nmt_cli.scoring.neural.network import Network, Tokens
+from nmt_cli.scoring.scorers import Texts
 from nmt_cli.text.subword_models.xlm_roberta import END, PADDING, START
 
 VECTORS = {"regression_metric": 6, "referenceless_regression_metric": 4}
@@ -30,8 +31,6 @@ LABEL_WEIGHTS, SCORE_WEIGHTS, ERRORS_WEIGHT = (0.1667, 0.3333, 0.5), (0.12, 0.33
 PENALTIES, MAX_PENALTY = (0, 1, 5, 10), 25
 """Penalties in xCOMET by the label of an error: none, minor, major, critical."""
 
-Texts = Sequence[str]
-
 
 class Comet:
     """A COMET model on one device."""
@@ -43,7 +42,8 @@ class Comet:
         self.name, self.kind = "COMET", files.name
         self._class, self._tokenizer = files.kind, files.tokenizer
         self._network = Network(files, VECTORS.get(files.kind, 1), usable_devices(device)[0])
-        self._source, self._reference = (name in files.options["input_segments"] for name in ("src", "ref"))
+        segments = str(files.options["input_segments"])
+        self._source, self._reference = "src" in segments, "ref" in segments
         self._details = f"sha256:{files.digest[:12]}|layers:{files.options['layer_transformation']}"
         self._report = report or (lambda stage, done, total: None)
 
@@ -130,7 +130,7 @@ def _marks(labels: Sequence[Tensor], weights: Sequence[float], length: int) -> f
     """Return the score of the errors that xCOMET marks, from 0 to 1. `labels` are probabilities of labels,
     [tokens, labels], for each input. The first `length` tokens are those of the translation."""
     length = min(length, *map(len, labels))
-    parts = [weight * each[:length] for weight, each in zip(weights, labels, strict=True)]
+    parts = [weight * each[:length, : len(PENALTIES)] for weight, each in zip(weights, labels, strict=True)]
     penalty = severity = 0
     for label in torch.stack(parts).sum(0).argmax(1).tolist():
         # The first label of a span is that of the error, which counts if the span ends.

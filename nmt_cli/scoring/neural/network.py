@@ -47,8 +47,10 @@ class Network:
             if files.tokenizer.largest >= len(self._tensors["embeddings.word_embeddings.weight"]):
                 raise ValueError("the tokeniser has more pieces than the encoder")
             # A trial finds missing tensors, wrong shapes and unknown options.
-            vector, _ = self.encode([(START, END)], lambda share: None)
+            vector, labels = self.encode([(START, END)], lambda share: None)
             self.regress(vector.repeat(1, vectors)).item()
+            if self._word_layer is not None and not labels:
+                raise ValueError(f"there is no word_layer {self._word_layer}")
         except (LookupError, TypeError, ValueError, RuntimeError, AttributeError) as error:
             reason = " ".join(str(error).split())[:200]
             raise UserError(f"the parts of {files.name} don't fit together: {reason}.") from error

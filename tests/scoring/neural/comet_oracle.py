@@ -48,15 +48,15 @@ def score(folder: Path, pairs: Path, batch: int) -> None:
     """Print the scores of the pairs in a JSON file, and the token ids of their translations."""
     model = load_from_checkpoint(folder / "checkpoints/model.ckpt", local_files_only=True)
     samples = json.loads(pairs.read_text())
-    started = time.monotonic()
+    started, worked = time.monotonic(), time.process_time()
     scores = model.predict(samples, batch_size=batch, gpus=0, progress_bar=False).scores
-    seconds = time.monotonic() - started
+    seconds = {"seconds": time.monotonic() - started, "cpu": time.process_time() - worked}
     longest = model.encoder.max_positions - 2
     ids = model.encoder.tokenizer([s["mt"] for s in samples], truncation=True, max_length=longest)[
         "input_ids"
     ]
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-    print(json.dumps({"scores": scores, "ids": ids, "seconds": seconds, "peak": peak}))
+    print(json.dumps({"scores": scores, "ids": ids, **seconds, "peak": peak}))
 
 
 if __name__ == "__main__":

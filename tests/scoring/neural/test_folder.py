@@ -2,6 +2,8 @@
 
 import os
 import shutil
+import sys
+import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -74,6 +76,14 @@ REFUSED: dict[str, tuple[Change, str]] = {
     "an unknown activation": (saved(hyper_parameters={"activations": "Sinh"}), "sinh"),
     "an unknown pooling": (saved(hyper_parameters={"pool": "median"}), "pool is median"),
     "a missing layer": (saved(hyper_parameters={"layer": 9}), "don't fit"),
+    "a missing word layer": (
+        lambda folder: (
+            edited("hparams.yaml", "regression_metric", "xcomet_metric")(folder),
+            tensor("estimator.ff.0.weight", torch.zeros(24, 32))(folder),
+            saved(hyper_parameters={"word_layer": 9})(folder),
+        ),
+        "there is no word_layer 9",
+    ),
 }
 
 
@@ -90,6 +100,20 @@ def test_what_does_not_fit_is_refused_in_one_line(change: Change, reason: str, f
         Comet(folder, "cpu")
     assert "\n" not in str(caught.value)
     assert "comet" in str(caught.value)
+
+
+def test_callbacks_of_old_versions_of_lightning_are_ignored(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = Comet(folder, "cpu").score(["a"], ["b"], ["c"])
+    module = types.ModuleType("pytorch_lightning.callbacks")
+    module.Stopping = type("Stopping", (), {"__module__": module.__name__, "__qualname__": "Stopping"})  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "pytorch_lightning", types.ModuleType("pytorch_lightning"))
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    path = folder / "checkpoints/model.ckpt"
+    torch.save({**torch.load(path), "callbacks": {module.Stopping: {"wait": 1}}}, path)
+    assert b"Stopping" in path.read_bytes()
+    assert Comet(folder, "cpu").score(["a"], ["b"], ["c"]) == before
 
 
 class Hostile:
