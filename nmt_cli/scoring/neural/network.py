@@ -9,10 +9,13 @@ from torch.nn.functional import gelu, layer_norm, linear, scaled_dot_product_att
 from torch.nn.utils.rnn import pad_sequence
 
 from nmt_cli.errors import UserError
+from nmt_cli.runtime.devices import is_gpu
 from nmt_cli.scoring.neural.folder import CometFiles
 from nmt_cli.text.subword_models.xlm_roberta import END, PADDING, START
 
-BATCH_TOKENS = 4096
+CPU_TOKENS, GPU_TOKENS = 1024, 16384
+"""Maximum tokens of a batch with padding. Larger batches make a CPU slower: their states leave its cache."""
+
 ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
     "tanh": torch.tanh,
     "sigmoid": torch.sigmoid,
@@ -33,6 +36,7 @@ class Network:
         options, names = files.options, files.tensors
         self._tensors = {n.removeprefix("encoder.model."): one.to(device) for n, one in names.items()}
         self._heads, self._epsilon, self._device = files.heads, files.epsilon, device
+        self._batch_tokens = GPU_TOKENS if is_gpu(device) else CPU_TOKENS
         self._is_pre_norm = "encoder.LayerNorm.weight" in self._tensors
         self._depth = next(n for n in count() if f"encoder.layer.{n}.output.dense.bias" not in self._tensors)
         modules = [f"estimator.ff.{number}" for number in range(MAX_REGRESSION)]
@@ -63,7 +67,7 @@ class Network:
         of its tokens, [tokens, labels]. Compute equal sequences once. `report` gets the share done."""
         unique = sorted(dict.fromkeys(sequences), key=len)
         vectors, labels, done = list[Tensor](), list[Tensor](), 0
-        for batch in _batches(unique):
+        for batch in _batches(unique, self._batch_tokens):
             vectors.append(self._encode(batch, labels))
             done += len(batch)
             report(done / len(unique))
@@ -171,11 +175,11 @@ def _normalized(hidden: Tensor, mask: Tensor) -> Tensor:
     return (hidden - mean) / (variance + 1e-12).sqrt()
 
 
-def _batches(ordered: Sequence[Tokens]) -> Iterator[list[Tokens]]:
-    """Yield batches of sequences in order of length, of at most `BATCH_TOKENS` with padding."""
+def _batches(ordered: Sequence[Tokens], tokens: int) -> Iterator[list[Tokens]]:
+    """Yield batches of sequences in order of length, of at most `tokens` with padding or one sequence."""
     batch = list[Tokens]()
     for sequence in ordered:
-        if batch and (len(batch) + 1) * len(sequence) > BATCH_TOKENS:
+        if batch and (len(batch) + 1) * len(sequence) > tokens:
             yield batch
             batch = []
         batch.append(sequence)

@@ -30,7 +30,8 @@ def make(folder: Path) -> None:
         model = str2model[kind](**options, load_pretrained_weights=False)
         for name, tensor in model.named_parameters():
             # Else layer norms are ones, biases zeros, and the mix of the layers even.
-            tensor.data = torch.randn_like(tensor) * 0.3 + (1.0 if "Norm.weight" in name else 0.0)
+            size = 0.3 * (32 / model.encoder.output_units) ** 0.5
+            tensor.data = torch.randn_like(tensor) * size + (1.0 if "Norm.weight" in name else 0.0)
         place = file.with_suffix("")
         (place / "checkpoints").mkdir(parents=True)
         trainer = pytorch_lightning.Trainer(
