@@ -68,7 +68,9 @@ class Network:
         unique = sorted(dict.fromkeys(sequences), key=len)
         vectors, labels, done = list[Tensor](), list[Tensor](), 0
         for batch in _batches(unique, self._batch_tokens):
-            vectors.append(self._encode(batch, labels))
+            of_batch, its_labels = self._encode(batch)
+            vectors.append(of_batch)
+            labels += its_labels
             done += len(batch)
             report(done / len(unique))
         row_of = {sequence: row for row, sequence in enumerate(unique)}
@@ -82,29 +84,27 @@ class Network:
             inputs = self._inner(self._linear(name, inputs))
         return self._final(self._linear(self._regression[-1], inputs)).squeeze(1).cpu()
 
-    def _encode(self, batch: Sequence[Tokens], labels: list[Tensor]) -> Tensor:
-        """Return the vectors of a batch, [batch, width]. For xCOMET, append to `labels`."""
+    def _encode(self, batch: Sequence[Tokens]) -> tuple[Tensor, list[Tensor]]:
+        """Return the vectors of a batch, [batch, width], and for xCOMET the probabilities of labels."""
         rows = [torch.tensor(sequence) for sequence in batch]
         tokens = pad_sequence(rows, batch_first=True, padding_value=PADDING).to(self._device)
         lengths = torch.tensor([len(row) for row in rows], device=self._device)[:, None]
         mask = torch.arange(tokens.shape[1], device=self._device) < lengths
-        mixed = torch.zeros((), device=self._device)
+        mixed, labels = torch.zeros((), device=self._device), list[Tensor]()
         for layer, hidden in enumerate(self._hidden_states(tokens, mask)):
             if weight := self._mix[layer]:
                 mixed = mixed + weight * (_normalized(hidden, mask) if self._normalizes else hidden)
             if layer == self._word_layer:
                 probabilities = self._linear("hidden2tag", hidden).softmax(2).cpu()
-                labels += [one[: len(row)] for one, row in zip(probabilities, rows, strict=True)]
+                labels = [one[: len(row)] for one, row in zip(probabilities, rows, strict=True)]
         padding = (tokens == PADDING)[:, :, None]  # also <pad> inside a text
         match self._pool:
             case "avg":
-                return mixed.masked_fill(padding, 0).sum(1) / lengths
+                return mixed.masked_fill(padding, 0).sum(1) / lengths, labels
             case "max":
-                return mixed.masked_fill(padding, -torch.inf).amax(1)
-            case "cls":
-                return mixed[:, 0]
-            case "default":
-                return hidden[:, 0]
+                return mixed.masked_fill(padding, -torch.inf).amax(1), labels
+            case "cls" | "default":
+                return (mixed if self._pool == "cls" else hidden)[:, 0], labels
         raise ValueError(f"pool is {self._pool}")
 
     def _hidden_states(self, tokens: Tensor, mask: Tensor) -> Iterator[Tensor]:

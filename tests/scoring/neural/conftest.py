@@ -55,7 +55,9 @@ def weights(options: dict[str, Any]) -> dict[str, torch.Tensor]:
         options["class_identifier"], 1
     )
     sizes = [vectors * WIDTH, *options["hidden_sizes"], 1]
-    shapes = {f"encoder.model.{name}": part.shape for name, part in encoder_of(options).named_parameters()}
+    with torch.device("meta"):
+        encoder = encoder_of(options)
+    shapes = {f"encoder.model.{name}": part.shape for name, part in encoder.named_parameters()}
     for number, (inputs, outputs) in enumerate(itertools.pairwise(sizes)):
         shapes |= {
             f"estimator.ff.{3 * number}.weight": (outputs, inputs),
