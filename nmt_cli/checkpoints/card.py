@@ -66,8 +66,11 @@ def facts_of(folder: Path, model: Model) -> About:
     if not scores and (folder / STATE).is_file():
         state = read_state(folder)
         latest = state.get("judged", {}).get(str(state["step"]), {})
-        metrics = [metric for metric in get_args(Metric) if metric in latest]
-        scores = {"validation": [Score(metric, metric, "", latest[metric], "", "") for metric in metrics]}
+        digits = {**dict.fromkeys(get_args(Metric), 2), "comet": 4}
+        known = [
+            Score(name, name, "", latest[name], "", "", digits[name]) for name in digits if name in latest
+        ]
+        scores = {"validation": known}
     return About(scores, str(model.description.get(LICENCE, "")))
 
 
@@ -108,7 +111,7 @@ def quality(identity: Identity, about: About) -> str:
 def _scores(scores: Mapping[str, Sequence[Score]]) -> str:
     """Return a Markdown table with a row per set and metric, or the sentence `UNSCORED` without scores."""
     rows = [
-        (_text(name), _text(score.name), f"{score.value:.2f}", _code(score.signature))
+        (_text(name), _text(score.name), score.shown, _code(score.signature))
         for name, set_scores in scores.items()
         for score in set_scores
     ]

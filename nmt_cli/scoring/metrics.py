@@ -55,6 +55,11 @@ class Score:
         """Name and kind, such as "BLEU (sacrebleu, detokenised, 13a)"."""
         return f"{self.name} ({self.kind})" if self.kind else self.name
 
+    @property
+    def shown(self) -> str:
+        """The value with `digits` decimals."""
+        return f"{self.value:.{self.digits}f}"
+
 
 @dataclass(frozen=True, slots=True)
 class SentenceScores:

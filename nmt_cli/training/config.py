@@ -12,6 +12,8 @@ from nmt_cli.model.config import ModelConfig
 from nmt_cli.scoring.config import BleuTokenizer
 from nmt_cli.text.config import AugmentConfig, SamplingConfig
 
+ValidationMetric = Literal["bleu", "chrf", "nll", "comet"]
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LossConfig:
@@ -173,8 +175,15 @@ class ValidationConfig:
     every_steps: int = setting(1000, least=0)
     """Steps between validations. 0 for none. The last step validates too."""
 
-    metric: Literal["bleu", "chrf", "nll"] = setting("bleu", kind="whole run", everyday=True)
-    """Metric of the best checkpoint, on the first validation set. Patience and plateau watch it too."""
+    metric: ValidationMetric = setting("bleu", kind="whole run", everyday=True)
+    """Metric of the best checkpoint, on the first validation set. Patience and plateau watch it too. Comet
+    needs validation.metric_model."""
+
+    metric_model: str = ""
+    """Folder of a COMET model, as for `nmt score`. Whatever the metric, its scores are logged.
+
+    The model stays in main memory of the first rank, and is on its GPU only while it scores.
+    """
 
     bleu_tokenizer: BleuTokenizer = setting("auto", kind="whole run")
     """BLEU tokeniser. Auto is as in `nmt score`, or char if the tokeniser of a language is not installed."""
@@ -193,6 +202,8 @@ class ValidationConfig:
 
     def __post_init__(self) -> None:
         check(self)
+        if self.metric == "comet" and not self.metric_model:
+            raise UserError("metric=comet needs the folder of a COMET model. Set metric_model.")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

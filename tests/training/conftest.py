@@ -17,6 +17,8 @@ from nmt_cli.training.setup.run import train
 from nmt_cli.training.step.distributed import Process
 from nmt_cli.training.tracking.events import Doing, Event
 from tests.checks import refusal
+from tests.scoring.neural.conftest import write_comet
+from tests.scoring.neural.models import OPTIONS, write_encoder
 from tests.training.runs import Complaint, Go, Tiny
 
 TINY = (
@@ -49,6 +51,15 @@ def dataset(toy_dataset: Path) -> Dataset:
 def identity(toy_dataset: Path, tiny: Tiny) -> Identity:
     """Return the identity of the tiny model for `toy_dataset`."""
     return Identity(tiny().model, load_tokenizers(toy_dataset / TOKENIZERS), {})
+
+
+@pytest.fixture(scope="session")
+def comet_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of a COMET model with random weights, which needs sources and references."""
+    folder = tmp_path_factory.mktemp("comet") / "tiny-comet"
+    write_encoder(folder.parent / "encoder")
+    write_comet(folder, OPTIONS["comet-20"], folder.parent / "encoder")
+    return folder
 
 
 @pytest.fixture

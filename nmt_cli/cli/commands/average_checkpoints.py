@@ -3,12 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 import click
 
 from nmt_cli.cli.options import COUNT, EXISTING, PATH, Command, common, printer
 from nmt_cli.errors import printable
+from nmt_cli.training.config import ValidationMetric
 
 if TYPE_CHECKING:
     from nmt_cli.checkpoints.average import Part
@@ -25,6 +26,12 @@ LAST = 5
 @click.option("--last", type=COUNT, help=f"Average the N newest checkpoints.  [default: {LAST}]")
 @click.option("--best", type=COUNT, help="Average the N best checkpoints by validation score.")
 @click.option("--select", is_flag=True, help="Try several averages, and keep the best on validation.")
+@click.option(
+    "--metric",
+    type=click.Choice(get_args(ValidationMetric)),
+    help="Metric of --select.  [default: the run's]",
+)
+@click.option("--metric-model", type=EXISTING, metavar="FOLDER", help="COMET model of --metric comet.")
 @click.option("--licence", default="", help="Licence of the data, for README.md.")
 @common
 def average_checkpoints(
@@ -33,6 +40,8 @@ def average_checkpoints(
     last: int | None,
     best: int | None,
     select: bool,
+    metric: ValidationMetric | None,
+    metric_model: Path | None,
     licence: str,
     quiet: bool,
 ) -> None:
@@ -42,8 +51,8 @@ def average_checkpoints(
     Each MODEL is a model, checkpoint or run folder: their weights are averaged.
 
     --select decodes the validation sets with the last checkpoint, the best one
-    and several averages. It keeps the best by the run's validation.metric, and
-    calibrates the confidence of its translations.
+    and several averages. It keeps the best by the run's validation.metric, or
+    --metric, and calibrates the confidence of its translations.
 
     The result has a model card, README.md, and lists the steps in config.json.
     """
@@ -51,6 +60,8 @@ def average_checkpoints(
     used = [flag for flag, value in options.items() if value is not None]
     if len(used) > 1:
         raise click.UsageError(f"{used[0]} has no effect with {used[1]}. Use one of them.")
+    if (metric or metric_model) and not select:
+        raise click.UsageError("--metric and --metric-model have no effect without --select.")
 
     from nmt_cli.checkpoints import choice
     from nmt_cli.checkpoints.average import average
@@ -59,8 +70,7 @@ def average_checkpoints(
     from nmt_cli.runtime.foreign_text import read_if_exists
     from nmt_cli.training.settings import CONFIG as SETTINGS
 
-    run, file = models[0], WEIGHTS
-    several = len(models) > 1 or not checkpoints(run)
+    run, file, several = models[0], WEIGHTS, len(models) > 1 or not checkpoints(models[0])
     settings = "" if several else read_if_exists(run / SETTINGS).decode(errors="replace")
     about = About(licence=licence, settings=settings)
     if several:
@@ -69,12 +79,11 @@ def average_checkpoints(
             raise click.UsageError(f"{used[0]} needs the folder of one run (got {len(models)} folders)")
         folders: Sequence[Path] = choice.named(models)
     elif select:
-        won, about = _selected(run, out, about, quiet)
+        won, about = _selected(run, out, about, quiet, metric, metric_model)
         folders, file = won.average.folders, won.average.file
     else:
         folders = choice.best(run, best) if best else choice.newest(run, last or LAST)
-    parts = average(folders, out, file, about)
-    printer(quiet)(_summary(out, parts, None if several else run))
+    printer(quiet)(_summary(out, average(folders, out, file, about), None if several else run))
 
 
 def _summary(out: Path, parts: Sequence["Part"], run: Path | None) -> str:
@@ -89,8 +98,16 @@ def _summary(out: Path, parts: Sequence["Part"], run: Path | None) -> str:
     return f"{out}: {kind} of {origin if run else ', '.join(str(part.folder) for part in parts)}"
 
 
-def _selected(run: Path, out: Path, about: "About", quiet: bool) -> tuple["Trial", "About"]:
-    """Decode with each candidate average of `run`, print a table of scores, and return the best candidate.
+def _selected(
+    run: Path,
+    out: Path,
+    about: "About",
+    quiet: bool,
+    metric: ValidationMetric | None,
+    metric_model: Path | None,
+) -> tuple["Trial", "About"]:
+    """Decode with each candidate average of `run`, print a table of scores, and return the best candidate by
+    `metric`, or by that of the run for None.
     Return also `about` with the candidate's scores and calibration.
     Unless `quiet`, print a line per candidate. First raise `UserError` if `out` can't be written."""
     from nmt_cli.checkpoints.average import check_replaceable
@@ -107,6 +124,8 @@ def _selected(run: Path, out: Path, about: "About", quiet: bool) -> tuple["Trial
         run,
         device_of_rank("auto", 0),
         lambda trial: show(f"{trial.average.name}: {judgements(trial.judgements)}"),
+        metric,
+        metric_model,
     )
     won = winner(trials)
     _print_trials(trials, won)
@@ -128,7 +147,7 @@ def _print_trials(trials: Sequence["Trial"], won: "Trial") -> None:
     for trial in trials:
         cells = ["*" if trial is won else "", trial.average.name]
         for one in trial.judgements:
-            cells += [*(f"{score.value:.2f}" for score in one.scores), f"{one.perplexity:.3f}"]
+            cells += [*(score.shown for score in one.scores), f"{one.perplexity:.3f}"]
         rows.append([*cells, ", ".join(map(str, trial.steps))])
     print_table(None, ["", "candidate"], [*heads, "steps"], rows, box=None)
     judged = won.judgements[0]

@@ -120,7 +120,9 @@ def _of_state(state: Mapping[str, Any], limit: str = "", sentences: int = 0) -> 
     if not validations:
         return {"step": step}
     last = max(validations, key=int)
-    scores = ", ".join(f"{name} {value:.2f}" for name, value in validations[last].items())
+    scores = ", ".join(
+        f"{name} {value:.{4 if name == 'comet' else 2}f}" for name, value in validations[last].items()
+    )
     on = f" (BLEU and chrF on up to {sentences:,} sentences)" if sentences else ""
     return {"step": step, "validated": f"step {int(last):,}: {scores}{on}"}
 

@@ -92,7 +92,7 @@ def _cells(system: System, first: System) -> Iterator[str]:
     findings: list[Finding | None] = [*system.findings] or [None] * len(system.scores)
     for score, other, finding in zip(system.scores, first.scores, findings, strict=True):
         digits = score.digits
-        cell = f"{score.value:.{digits}f}"
+        cell = score.shown
         if finding:
             cell += f"\n{finding.mean:.{digits}f} ± {finding.margin:.{digits}f}"
         if finding and finding.p_value is not None:

@@ -178,7 +178,7 @@ def judgements(judged: Sequence[Judgement]) -> str:
     """Return the name, the scores, their subset if any, and the perplexity of each validation set."""
     texts = []
     for one in judged:
-        scores = ", ".join(f"{score.name} {score.value:.2f}" for score in one.scores)
+        scores = ", ".join(f"{score.name} {score.shown}" for score in one.scores)
         on = f" on {one.subset}" if one.subset else ""
         texts.append(f"{one.name}: {scores}{on}, perplexity {one.perplexity:.3f}")
     return "; ".join(texts)

@@ -5,6 +5,7 @@ together with its source, its reference, or both.
 """
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import torch
@@ -68,6 +69,10 @@ class Comet:
             block = [texts[start : start + BLOCK] for texts in used]
             scores += self._scores(block, start, len(hypotheses)).tolist()
         return scores
+
+    def on(self, device: torch.device) -> AbstractContextManager[None]:
+        """Return a context in which the model runs on `device`, whose memory is free after it."""
+        return self._network.on(device)
 
     def embed(self, sentences: Texts) -> Tensor:
         """Return the vectors of sentences, [sentences, width], for `estimate`. Raise `UserError` if the model

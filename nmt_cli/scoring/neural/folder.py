@@ -58,7 +58,7 @@ def read_comet(folder: Path) -> CometFiles:
     for name in (HPARAMS, WEIGHTS):
         if not (folder / name).exists():
             raise UserError(
-                f"--metric-model {folder} has no {name}. Give a folder with {HPARAMS} and {WEIGHTS}, as "
+                f"{folder} has no {name}. Give a folder with {HPARAMS} and {WEIGHTS}, as "
                 "comet-score or the Hugging Face Hub downloads it."
             )
     text = read_ordinary(folder / HPARAMS).decode(errors="replace")
@@ -117,6 +117,6 @@ def _encoder_files(folder: Path, encoder: str) -> tuple[int, float, XlmRobertaTo
         except UserError as error:
             raise UserError(f"{place / TOKENIZER}: {error}") from error
     raise UserError(
-        f"--metric-model {folder} lacks {CONFIG} and {TOKENIZER} of its encoder {printable(encoder)}. Copy "
+        f"{folder} lacks {CONFIG} and {TOKENIZER} of its encoder {printable(encoder)}. Copy "
         f"both files there from https://huggingface.co/{printable(encoder)}."
     )

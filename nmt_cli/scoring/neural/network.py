@@ -1,6 +1,7 @@
 """The network of a COMET model: XLM-RoBERTa, a mix of its layers, pooling, and a regression."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import count
 
 import torch
@@ -58,6 +59,16 @@ class Network:
         except (LookupError, TypeError, ValueError, RuntimeError, AttributeError) as error:
             reason = " ".join(str(error).split())[:200]
             raise UserError(f"the parts of {files.name} don't fit together: {reason}.") from error
+
+    @contextmanager
+    def on(self, device: torch.device) -> Iterator[None]:
+        """Compute with a copy of the weights on `device` in the block."""
+        before = self._device, self._tensors
+        self._device, self._tensors = device, {name: one.to(device) for name, one in self._tensors.items()}
+        try:
+            yield
+        finally:
+            self._device, self._tensors = before
 
     @torch.inference_mode()
     def encode(

@@ -25,6 +25,7 @@ from nmt_cli.training.setup.trial import Trial, first_cut, try_longest
 from nmt_cli.training.step.distributed import Group, Process
 from nmt_cli.training.step.flat import trained
 from nmt_cli.training.tracking.events import Note, Report
+from nmt_cli.training.validation.metrics import load_comet
 
 SAMPLED = 100
 """Maximum number of batches that are cut into micro-batches to measure their filler."""
@@ -96,6 +97,7 @@ def forecast(
     files. Report notes. Raise `UserError` if `train` would not start, or a pair does not fit the memory."""
     dataset = open_dataset(dataset_folder)
     refuse_unfit(dataset, config)
+    load_comet(config.validation)  # finds a wrong folder
     split, identity = dataset.splits[TRAIN], identity_of(dataset, config)
     if step := step_to_resume(run, config, identity):
         report(Note(f"{run} has {step:,} steps of this plan already"))

@@ -1,6 +1,7 @@
 """Opens the folder of a run: locks it, and checks and restores its newest checkpoint."""
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import fields, replace
@@ -17,12 +18,17 @@ from nmt_cli.errors import UserError
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.runtime.atomic import refuse_other_files
 from nmt_cli.runtime.locks import take_lock
+from nmt_cli.scoring.neural.comet import Comet
 from nmt_cli.training.config import TrainConfig
 from nmt_cli.training.progress import Position
 from nmt_cli.training.settings import CONFIG, changes, compared
 from nmt_cli.training.step.ema import Ema
 from nmt_cli.training.step.trainer import Trainer
 from nmt_cli.training.tracking.events import Note, Report, Warned
+from nmt_cli.training.tracking.history import History
+
+CHECKSUM = re.compile(r"sha256:\w+")
+"""The checksum of a COMET model in its signature. Its name may change."""
 
 
 @contextmanager
@@ -52,6 +58,17 @@ def refuse_foreign(run: Path) -> None:
     """Raise `UserError` if `run` is a file, or has visible files but no checkpoint or `config.toml`."""
     if not checkpoints(run):
         refuse_other_files(run, "run", CONFIG, hidden=False)
+
+
+def refuse_other_comet(run: Path, history: History, comet: Comet) -> None:
+    """Raise `UserError` if the latest validation of a run that has COMET scores used another model."""
+    signatures = [validation.line["signatures"].get("comet", "") for validation in history.validations]
+    before = next(filter(None, reversed(signatures)), "")
+    if before and CHECKSUM.findall(before) != CHECKSUM.findall(comet.signature(1)):
+        raise UserError(
+            f"{run} was validated with another COMET model ({before}). Set validation.metric_model to that "
+            "model, or choose another --out."
+        )
 
 
 def newest_checkpoint(run: Path) -> Path | None:

@@ -32,7 +32,13 @@ from nmt_cli.training.setup.build import (
 )
 from nmt_cli.training.setup.deterministic import repeatable
 from nmt_cli.training.setup.preflight import preflight
-from nmt_cli.training.setup.resume import claimed, moving_average, newest_checkpoint, restore
+from nmt_cli.training.setup.resume import (
+    claimed,
+    moving_average,
+    newest_checkpoint,
+    refuse_other_comet,
+    restore,
+)
 from nmt_cli.training.setup.trial import compiled, first_cut, is_searched, try_longest
 from nmt_cli.training.step.distributed import Group, LostContact, Process
 from nmt_cli.training.tracking.environment import environment, keep_environment
@@ -43,7 +49,7 @@ from nmt_cli.training.tracking.log import LOG, Log, cut_behind
 from nmt_cli.training.tracking.recorder import Recorder
 from nmt_cli.training.tracking.saver import Saver, Snapshot
 from nmt_cli.training.tracking.trackers import TENSORBOARD, Follower, Scalars
-from nmt_cli.training.validation.metrics import Judge, translating
+from nmt_cli.training.validation.metrics import Judge, load_comet, translating
 from nmt_cli.training.validation.validator import Validator
 
 
@@ -71,6 +77,7 @@ def train(
         stack.enter_context(repeatable(config, device))
         group = stack.enter_context(closing(Group(process, device, config.training.rank_timeout)))
         refuse_other_orders(group, dataset, config)
+        comet = load_comet(config.validation) if process.first else None
         verifies = process.local_rank == 0
         guard = DatasetGuard(dataset, group.gather, lambda text: report(Note(text)), verifies=verifies)
         stack.enter_context(guard)
@@ -79,7 +86,9 @@ def train(
         if process.first:
             keep_environment(run, snapshot.position.step, environment(command, device, process))
         tokenizers, precision = snapshot.identity.tokenizers, snapshot.trainer.precision
-        judge = Judge(dataset, tokenizers, config.validation, translating(config), group, precision)
+        if comet:
+            refuse_other_comet(run, history, comet)
+        judge = Judge(dataset, tokenizers, config.validation, translating(config), group, precision, comet)
         validator = Validator(config, judge, snapshot.trainer.model, snapshot.ema, snapshot.position)
         if validator.enabled and (reason := judge.in_characters):
             report(Warned(reason))

@@ -16,8 +16,9 @@ WIDE, TALL = WIDTH - LEFT - 14, HEIGHT - TOP - 48
 
 
 def write_curves(run: Path, out: Path) -> None:
-    """Write the SVG `out` with charts of training loss, validation loss and BLEU on the first validation set.
-    Omit charts without values. Raise `UserError` if `run` has no steps, or `out` does not end in .svg."""
+    """Write the SVG `out` with charts of training loss, and of loss, BLEU and COMET on the first validation
+    set. Omit charts without values. Raise `UserError` if `run` has no steps, or `out` does not end in
+    .svg."""
     if out.suffix.lower() != ".svg":
         raise UserError(f"{out} must end in .svg. For a page about the run, see {run / 'report.html'}.")
     history = read_history(run / LOG)
@@ -31,9 +32,12 @@ def write_curves(run: Path, out: Path) -> None:
     curves = {
         "Training loss": [(step, nll.total / nll.count) for step, nll in training if nll.count],
         "Validation loss": [(one.at.step, one.line["nll"]) for one in sets if one.line["nll"] is not None],
-        f"Validation BLEU{subset}": [
-            (one.at.step, one.scores["bleu"]) for one in sets if "bleu" in one.scores
-        ],
+        **{
+            f"Validation {name}{subset}": [
+                (one.at.step, one.scores[metric]) for one in sets if metric in one.scores
+            ]
+            for metric, name in {"bleu": "BLEU", "comet": "COMET"}.items()
+        },
     }
     charts = [_chart(title, curve) for title, curve in curves.items() if curve]
     size = f'width="{WIDTH * len(charts)}" height="{HEIGHT}"'

@@ -167,7 +167,7 @@ def _paper_cost(device_hours: float) -> float | None:
 def _judged(name: str, validations: Sequence[Validation]) -> dict[str, Any]:
     """Return axes, losses and scores of a set, for up to `VALIDATIONS` validations and the best ones.
     Signatures come from the newest validation. `validations` must not be empty."""
-    metrics = list(validations[0].scores)
+    metrics = list(validations[-1].scores)
     best = {id(max(validations, key=lambda v: v.scores.get(metric, 0.0))) for metric in metrics}
     spread = {id(validation) for validation in evenly(validations, VALIDATIONS)}
     shown = [validation for validation in validations if id(validation) in best | spread]

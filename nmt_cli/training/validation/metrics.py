@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,11 +13,15 @@ from nmt_cli.data.batching.cut import micro_batches
 from nmt_cli.data.batching.plan import Indices
 from nmt_cli.data.dataset import Dataset, Split, raw_lines
 from nmt_cli.decoding.config import InputConfig, SearchConfig, TranslateConfig
+from nmt_cli.errors import UserError
 from nmt_cli.loss.dispatch import cross_entropy
 from nmt_cli.model.transformer import Transformer
+from nmt_cli.runtime.memory import release_unused
 from nmt_cli.scoring.confidence import Calibration, calibrated
 from nmt_cli.scoring.config import BleuConfig, ScoreConfig
 from nmt_cli.scoring.metrics import Score, characters_instead, perplexity, score
+from nmt_cli.scoring.neural.comet import Comet
+from nmt_cli.scoring.scorers import ScorerMeasure
 from nmt_cli.text.tokenizers import Tokenizers
 from nmt_cli.training.config import TrainConfig, ValidationConfig
 from nmt_cli.training.step.distributed import Group
@@ -88,6 +93,8 @@ class Judge:
     translate: TranslateConfig
     group: Group
     precision: MixedPrecision
+    comet: Comet | None = None
+    """The model in validation.metric_model, if any. Only the first rank has it."""
 
     @property
     def sets(self) -> list[Split]:
@@ -156,6 +163,7 @@ class Judge:
         bleu = BleuConfig(tokenizer="char" if self.in_characters else self.config.bleu_tokenizer)
         config = ScoreConfig(bleu=bleu)
         scores = score(translations, [own_references], config=config, lang=lang)
+        scores += self._comet_scores(split, [*translated], translations, own_references)
         return Judgement(
             name=split.name,
             nll=nll / tokens,
@@ -167,6 +175,34 @@ class Judge:
             probabilities=[probability for _, probability in translated.values()],
             subset=f"{count:,} of {len(split):,} sentences" if count < len(split) else "",
         )
+
+    def _comet_scores(
+        self, split: Split, lines: Sequence[int], translations: Sequence[str], references: Sequence[str]
+    ) -> list[Score]:
+        """Return the COMET score of translations of `lines`, or [] without validation.metric_model. The first
+        rank computes it, since the model needs gigabytes."""
+        if not self.config.metric_model:
+            return []
+        scores = list[Score]()
+        if self.comet:
+            raw = raw_lines(self.dataset, split, "source")
+            with self.comet.on(self.group.device):
+                sources, systems = [raw[line] for line in lines], [translations]
+                scores = ScorerMeasure(self.comet, sources, [references], systems).scores(systems)
+            release_unused(self.group.device)
+        self.group.meet("validating")
+        return self.group.from_first(scores)
+
+
+def load_comet(config: ValidationConfig) -> Comet | None:
+    """Load the model in validation.metric_model into main memory, or return None without one. Raise
+    `UserError` if the folder has no model that can be read."""
+    if not config.metric_model:
+        return None
+    try:
+        return Comet(Path(config.metric_model), "cpu")
+    except UserError as error:
+        raise UserError(*(f"validation.metric_model: {message}" for message in error.args)) from error
 
 
 def translating(config: TrainConfig) -> TranslateConfig:
@@ -180,7 +216,7 @@ def translating(config: TrainConfig) -> TranslateConfig:
 
 
 def validation_score(judgement: Judgement, metric: str) -> float:
-    """Return the value of `metric`: "bleu", "chrf" or "nll". Negate nll, so that larger is better."""
+    """Return the value of a `ValidationMetric`. Negate nll, so that larger is better."""
     if metric == "nll":
         return -judgement.nll
     return next(score.value for score in judgement.scores if score.metric == metric)

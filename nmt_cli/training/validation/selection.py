@@ -14,11 +14,17 @@ from nmt_cli.checkpoints.run_folder import STATE, read_state
 from nmt_cli.config import read
 from nmt_cli.data.dataset import Dataset, open_dataset
 from nmt_cli.errors import UserError
-from nmt_cli.training.config import TrainConfig
+from nmt_cli.training.config import TrainConfig, ValidationMetric
 from nmt_cli.training.settings import CONFIG
 from nmt_cli.training.step.distributed import Group, Process
 from nmt_cli.training.step.trainer import MixedPrecision
-from nmt_cli.training.validation.metrics import Judge, Judgement, translating, validation_score
+from nmt_cli.training.validation.metrics import (
+    Judge,
+    Judgement,
+    load_comet,
+    translating,
+    validation_score,
+)
 
 COUNTS = (2, 3, 5, 10, 20, 40)
 """Numbers of newest checkpoints to average, up to the number of checkpoints."""
@@ -42,7 +48,7 @@ class Trial:
     steps: Sequence[int | None]
     judgements: Sequence[Judgement]
     metric: str
-    """`validation.metric` of the run."""
+    """The metric that decides."""
 
     score: float
     """Score by that metric on the first validation set. Larger is better."""
@@ -67,10 +73,17 @@ def averages(run: Path) -> list[Average]:
     return [*singles, *(Average(f"average of {count}", newest(run, count)) for count in counts), *ema]
 
 
-def try_all(run: Path, device: torch.device, report: Callable[[Trial], None]) -> list[Trial]:
-    """Validate each candidate of `averages` on all validation sets of the run's dataset, in fp32. Pass each
-    trial to `report` when it is done, and return all trials in order. Raise `UserError` if the dataset is
-    missing, changed or without a validation set, or a checkpoint is damaged."""
+def try_all(
+    run: Path,
+    device: torch.device,
+    report: Callable[[Trial], None],
+    metric: ValidationMetric | None = None,
+    metric_model: Path | None = None,
+) -> list[Trial]:
+    """Validate each candidate of `averages` on all validation sets of the run's dataset, in fp32. `metric`
+    and `metric_model` replace the run's settings, unless None. Pass each trial to `report` when it is done,
+    and return all trials in order. Raise `UserError` if the dataset is missing, changed or without a
+    validation set, if a checkpoint is damaged, or if the model of the metric can't be read."""
     candidates = averages(run)
     parts: dict[tuple[str, Path], Part] = {}
     for file in {average.file for average in candidates}:
@@ -80,11 +93,12 @@ def try_all(run: Path, device: torch.device, report: Callable[[Trial], None]) ->
     identity = parts[WEIGHTS, candidates[0].folders[0]].identity
     dataset = _dataset(run, candidates[0].folders[0], identity)
     config = read(TrainConfig, run / CONFIG)
-    metric = config.validation.metric
-    single = Group(Process(), device, timeout=0.0)
-    all_sentences = replace(config.validation, sentences=0)
-    precision = MixedPrecision("fp32", device)
-    judge = Judge(dataset, identity.tokenizers, all_sentences, translating(config), single, precision)
+    metric = metric or config.validation.metric
+    model_folder = str(metric_model or config.validation.metric_model)
+    validation = replace(config.validation, sentences=0, metric=metric, metric_model=model_folder)
+    single, precision = Group(Process(), device, timeout=0.0), MixedPrecision("fp32", device)
+    translate, comet = translating(config), load_comet(validation)
+    judge = Judge(dataset, identity.tokenizers, validation, translate, single, precision, comet)
     model = identity.build().to(device)
     trials = []
     for average in candidates:

@@ -76,6 +76,7 @@ def test_named_models_checkpoints_and_runs_are_averaged(average: Nmt, run: Path,
         (("--out", "x", "--last", "0"), "--last must be at least 1 (got 0)"),
         (("--out", "x", "--last", "2", "--best", "2"), "--last has no effect with --best. Use one"),
         (("--out", "x", "--select", "--last", "2"), "--last has no effect with --select"),
+        (("--out", "x", "--metric", "chrf"), "--metric and --metric-model have no effect without --select"),
     ],
     ids=lambda value: " ".join(value[2:]) if isinstance(value, tuple) else "",
 )
@@ -141,6 +142,14 @@ def test_select_prints_a_table_and_writes_the_winner(
     assert calibration and calibration.probabilities[-1] <= 1
     quiet = average(run, "--out", tmp_path / "quiet", "--select", "--quiet")
     assert (quiet.stdout, quiet.stderr) == (result.stdout, "")
+
+
+def test_select_by_another_metric_names_it(average: Nmt, run: Path, tmp_path: Path) -> None:
+    result = average(run, "--out", tmp_path / "out", "--select", "--metric", "chrf", "--quiet")
+    assert "* is the best by chrf on dev (the first of equal ones)" in result.stdout
+    wrong = "--metric", "comet", "--metric-model", run
+    message = f"validation.metric_model: {run} has no hparams.yaml"
+    assert_one_line(average(run, "--out", tmp_path / "no", "--select", *wrong), 1, message)
 
 
 def test_select_checks_the_output_before_decoding(average: Nmt, run: Path, tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 // The curves of one run.
 
 const run = pageData();
-const NAMES = { bleu: "BLEU", chrf: "chrF", ter: "TER" };
+const NAMES = { bleu: "BLEU", chrf: "chrF", ter: "TER", comet: "COMET" };
 const RELOAD_SECONDS = 60;
 
 function measured(name, field, index, map = (value) => value) {
@@ -58,6 +58,9 @@ const CHARTS = [
     best: true,
     series: sets((s) => s.scores.bleu || [], 1),
   },
+  ...(run.validations.some((s) => s.scores.comet)
+    ? [{ title: "COMET", unit: "mean over sentences", best: true, series: sets((s) => s.scores.comet || [], 1) }]
+    : []),
   { title: "Learning rate", unit: "", zero: true, series: [measured("learning rate", "learning_rate", 3)] },
   {
     title: "Throughput",
