@@ -45,7 +45,7 @@ class ScorerConfig:
     """Settings of `--scorer`, a command that scores translations."""
 
     timeout: int = setting(600, least=1, everyday=True)
-    """Maximum seconds without output of the command, for example while it loads a model."""
+    """Maximum seconds without output of the command. It may need some to load a model."""
 
     def __post_init__(self) -> None:
         check(self)
