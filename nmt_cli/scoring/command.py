@@ -5,10 +5,10 @@ import math
 import os
 import selectors
 import signal
-import subprocess
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from subprocess import PIPE, Popen, TimeoutExpired
 from typing import IO
 
 from nmt_cli import __version__
@@ -16,8 +16,7 @@ from nmt_cli.errors import UserError, printable
 from nmt_cli.runtime.processes import Progress
 from nmt_cli.scoring.scorers import Texts
 
-LONGEST_ANSWER = 1000
-"""Bytes of the longest line that may be a number."""
+LONGEST_ANSWER = 1000  # bytes
 
 
 class CommandScorer:
@@ -47,7 +46,7 @@ class CommandScorer:
                 if len(scores) > total:
                     raise self._error(f"printed more lines than the {total:,} that it read")
                 self._report("scorer", len(scores), total)
-            with suppress(subprocess.TimeoutExpired):
+            with suppress(TimeoutExpired):
                 process.wait(self._timeout)
             code = process.returncode
         if code != 0 or len(scores) < total:
@@ -56,11 +55,10 @@ class CommandScorer:
         return scores
 
     @contextmanager
-    def _running(self, rows: Iterable[dict[str, str]]) -> Iterator[tuple[subprocess.Popen[bytes], IO[bytes]]]:
+    def _running(self, rows: Iterable[dict[str, str]]) -> Iterator[tuple[Popen[bytes], IO[bytes]]]:
         """Run the command, which a thread feeds with `rows`. Yield its process and output. At the end of the
         block, kill the command and its children, if it still runs."""
-        pipe = subprocess.PIPE
-        process = subprocess.Popen(self._command, shell=True, stdin=pipe, stdout=pipe, start_new_session=True)
+        process = Popen(self._command, shell=True, stdin=PIPE, stdout=PIPE, start_new_session=True)
         try:  # Ctrl-C may come at any time
             assert process.stdin and process.stdout
             threading.Thread(target=_feed, args=(process.stdin, rows), daemon=True).start()
