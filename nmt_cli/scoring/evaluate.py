@@ -8,13 +8,17 @@ from nmt_cli.errors import UserError
 from nmt_cli.language import without_region
 from nmt_cli.scoring import significance, texts
 from nmt_cli.scoring.config import Metric, ScoreConfig, Test
-from nmt_cli.scoring.metrics import TOKENIZER_OF, Measure, Score, SentenceScores
+from nmt_cli.scoring.metrics import TOKENIZER_OF, Measure, Score, SentenceScores, bleu_tokenizer
 from nmt_cli.scoring.paper import LANGUAGES
 from nmt_cli.scoring.scorers import Scorer, ScorerMeasure
 
 DEFAULT: tuple[Metric, ...] = ("bleu", "paper-bleu", "chrf")
-LOOKS_TOKENIZED = 100
-"""A text looks tokenised if this many lines end in a space and a full stop. sacrebleu has the same limit."""
+MANY_LINES = 100
+"""A text looks tokenised if this many lines end in a space and a full stop, as for sacrebleu. It looks not
+tokenised if this many lines end in a full stop without a space."""
+
+LONG_WORDS = 15
+"""Mean characters of words, separated by spaces, from which a text must be in a language without spaces."""
 
 NEEDED = {
     "bleu": "bleu is not computed",
@@ -90,7 +94,11 @@ def evaluate(evaluation: Evaluation) -> Scores:
     for other in (*source, *references):
         for system in systems:
             texts.refuse_unequal(system, other)
-    warnings = list(_warnings(evaluation, metrics, [*source, *references], systems))
+    warnings = [
+        *_damage([*source, *references, *systems]),
+        *_script_warnings(evaluation.config, metrics, language, references),
+        *_tokenization_warnings(evaluation.config, metrics, references, systems),
+    ]
     lines = [reference.lines for reference in references]
     measures = [Measure(metric, lines, evaluation.config, language) for metric in metrics]
     source_lines = source[0].lines if source else None
@@ -177,16 +185,9 @@ def _refuse_what_has_no_effect(evaluation: Evaluation, metrics: Sequence[Metric]
         raise UserError(*problems)
 
 
-def _warnings(
-    evaluation: Evaluation,
-    metrics: Sequence[Metric],
-    references: Sequence[texts.Text],
-    systems: Sequence[texts.Text],
-) -> Iterator[str]:
-    """Yield a warning for each text without words or with invalid UTF-8. For paper-bleu, or bleu with a
-    tokeniser, warn of each system that looks tokenised: at least `LOOKS_TOKENIZED` lines end in a space and a
-    full stop."""
-    for text in (*references, *systems):
+def _damage(given: Sequence[texts.Text]) -> Iterator[str]:
+    """Yield a warning for each text without words or with invalid UTF-8."""
+    for text in given:
         if not any(text.lines):
             yield f"{text.name}: all {len(text.lines):,} lines are empty."
         if text.invalid:
@@ -194,12 +195,62 @@ def _warnings(
                 f"{text.name}: {text.invalid:,} of {len(text.lines):,} lines are not UTF-8. Their bad bytes "
                 "were replaced by U+FFFD."
             )
-    if "paper-bleu" not in metrics and ("bleu" not in metrics or evaluation.config.bleu.tokenizer == "none"):
+
+
+def _script_warnings(
+    config: ScoreConfig, metrics: Sequence[Metric], language: str, references: Sequence[texts.Text]
+) -> Iterator[str]:
+    """Yield a warning if BLEU splits words at spaces, but `language` or the references need another way."""
+    tokenizer = bleu_tokenizer(config, language)
+    if "bleu" not in metrics or tokenizer not in ("13a", "intl"):
         return
-    for text in systems:
-        tokenized = sum(line.endswith(" .") for line in text.lines)
-        if tokenized >= LOOKS_TOKENIZED:
+    if own := TOKENIZER_OF.get(language):
+        yield (
+            f"BLEU of {language} with bleu.tokenizer={tokenizer} can't be compared with other scores. Use "
+            f"{own}, which is the default."
+        )
+        return
+    for text in references:
+        words = sum(len(line.split()) for line in text.lines)
+        if sum(map(len, text.lines)) > LONG_WORDS * words:
             yield (
-                f"{text.name} looks tokenised ({tokenized:,} lines end in a space and a full stop); BLEU "
-                "needs text that is not tokenised, on both sides."
+                f"{text.name} has hardly any spaces, at which BLEU splits it ({tokenizer}). Give "
+                "--target-lang for Chinese or Japanese, or --set bleu.tokenizer=flores200."
             )
+
+
+def _tokenization_warnings(
+    config: ScoreConfig,
+    metrics: Sequence[Metric],
+    references: Sequence[texts.Text],
+    systems: Sequence[texts.Text],
+) -> Iterator[str]:
+    """Yield a warning for each text whose tokenisation BLEU does not expect. Without BLEU, yield one if some
+    texts look tokenised and others do not."""
+    apart, attached = (
+        {
+            text.name: f"{count:,} lines"
+            for text in (*references, *systems)
+            if (count := sum(line.endswith(".") and line.endswith(" .") is spaced for line in text.lines))
+            >= MANY_LINES
+        }
+        for spaced in (True, False)
+    )
+    if "paper-bleu" in metrics or ("bleu" in metrics and config.bleu.tokenizer != "none"):
+        for text in systems:
+            if text.name in apart:
+                yield (
+                    f"{text.name} looks tokenised ({apart[text.name]} end in a space and a full stop); BLEU "
+                    "needs text that is not tokenised, on both sides."
+                )
+    elif "bleu" in metrics:
+        for name, lines in attached.items():
+            yield (
+                f"{name} does not look tokenised ({lines} end in a full stop without a space), so "
+                "bleu.tokenizer=none counts full stops as parts of words. Leave it out."
+            )
+    elif apart and attached:
+        yield (
+            f"{next(iter(apart))} looks tokenised, but {next(iter(attached))} does not, so scores can't be "
+            "compared. Detokenise all texts."
+        )

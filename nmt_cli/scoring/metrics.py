@@ -214,6 +214,7 @@ def _counter(metric: Metric, config: ScoreConfig, lang: str, *, for_sentences: b
     """Return sacrebleu's object for `metric`. "paper-bleu" takes tokenised text. With `for_sentences`, "bleu"
     ignores n-grams longer than a line. Raise `UserError` if the tokeniser of "bleu" fails."""
     from sacrebleu import BLEU, CHRF, TER
+    from sacrebleu.utils import SACREBLEU_DIR
 
     match metric:
         case "chrf" | "chrf++":
@@ -235,6 +236,8 @@ def _counter(metric: Metric, config: ScoreConfig, lang: str, *, for_sentences: b
         )
     except (ImportError, RuntimeError, OSError) as error:
         reason = " ".join(str(error).split()).removesuffix(".")
+        if tokenizer.startswith("flores"):
+            reason += f". sacrebleu downloads it once. Copy {SACREBLEU_DIR}/models from where that works"
         raise UserError(
             f"BLEU's tokeniser {tokenizer} can't be used: {reason}. Or choose another one, such as "
             "--set bleu.tokenizer=char. In training it is validation.bleu_tokenizer."

@@ -149,7 +149,43 @@ def test_invalid_bytes_and_tokenised_output_cause_warnings(tmp_path: Path) -> No
     assert "hyp looks tokenised (119 lines end in a space and a full stop)" in outcome.warnings[1]
     assert not run([tmp_path / "ref"], [tmp_path / "ref"]).warnings
     tokenized = run([tmp_path / "ref"], [tmp_path / "hyp"], "bleu.tokenizer=none")
-    assert len(tokenized.warnings) == 1
+    assert len(tokenized.warnings) == 2
+    expected = f"{tmp_path / 'ref'} does not look tokenised (120 lines end in a full stop without a space)"
+    assert tokenized.warnings[1].startswith(expected)
+    others = run([tmp_path / "ref"], [tmp_path / "ref", tmp_path / "hyp"], metrics=["chrf", "ter"])
+    assert others.warnings[1].startswith(f"{tmp_path / 'hyp'} looks tokenised, but {tmp_path / 'ref'} does")
+    assert len(others.warnings) == 2
+
+
+JAPANESE = "これは、日本語の試験のための文です。\n東京タワーは一九五八年に完成した。\n"
+KOREAN = "이것은 한국어 시험을 위한 문장입니다.\n서울 타워는 높습니다.\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "lang", "settings", "warning"),
+    [
+        (JAPANESE, "", [], "ref has hardly any spaces, at which BLEU splits it (13a)."),
+        (
+            JAPANESE,
+            "th",
+            ["bleu.tokenizer=intl"],
+            "ref has hardly any spaces, at which BLEU splits it (intl).",
+        ),
+        (JAPANESE, "ja", ["bleu.tokenizer=13a"], "BLEU of ja with bleu.tokenizer=13a can't be compared"),
+        (KOREAN, "ko-KR", ["bleu.tokenizer=13a"], "with other scores. Use ko-mecab, which is the default."),
+        (JAPANESE, "", ["bleu.tokenizer=char"], ""),
+        (JAPANESE, "zh", [], ""),
+        (KOREAN, "", [], ""),
+        ("Die Donaudampfschifffahrtsgesellschaft fährt.\n\n", "", [], ""),
+    ],
+)
+def test_bleu_of_a_language_without_spaces_needs_its_tokeniser(
+    tmp_path: Path, text: str, lang: str, settings: list[str], warning: str
+) -> None:
+    (tmp_path / "ref").write_text(text, encoding="utf-8")
+    outcome = run([tmp_path / "ref"], [tmp_path / "ref"], *settings, lang=lang, metrics=["bleu"])
+    assert [warning in each for each in outcome.warnings] == [True] * bool(warning)
+    assert run([tmp_path / "ref"], [tmp_path / "ref"], lang=lang, metrics=["chrf"]).warnings == []
 
 
 def test_references_without_words_cause_a_warning(tmp_path: Path) -> None:

@@ -3,15 +3,20 @@
 import math
 import re
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
+from sacrebleu import BLEU
+from sentencepiece import SentencePieceProcessor
 
 from nmt_cli import config as settings
 from nmt_cli.errors import UserError
 from nmt_cli.scoring.config import Metric, ScoreConfig
 from nmt_cli.scoring.metrics import Measure, bleu_tokenizer, perplexity, score
 from tests.scoring.conftest import Texts, lines
+from tests.scoring.neural.models import write_encoder
 
 TWELVE_DIGITS = 6e-13
 
@@ -108,6 +113,31 @@ def test_a_tokeniser_without_its_library_is_an_error_with_the_remedy(monkeypatch
     monkeypatch.setattr("sacrebleu.tokenizers.tokenizer_ja_mecab.MeCab", None)
     with pytest.raises(UserError, match=r"ja-mecab can't be used: .*pip install sacrebleu\[ja\].*=char"):
         score(["x"], [["x"]], ["bleu"], lang="ja")
+
+
+def test_spbleu_counts_the_pieces_of_the_flores_tokeniser(
+    texts: Texts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = "sacrebleu.tokenizers.tokenizer_spm"
+    monkeypatch.setattr(f"{module}.SACREBLEU_DIR", str(tmp_path))
+    download = Mock(side_effect=OSError("Name or service not known"))
+    monkeypatch.setattr(f"{module}.download_file", download)
+    config = settings.read(ScoreConfig, assignments=["bleu.tokenizer=flores200"])
+    ours, reference = lines(texts["one"]), lines(texts["ref"])
+    with pytest.raises(UserError, match=r"flores200 can't be used: .*not known. sacrebleu downloads it once"):
+        score(ours, [reference], ["bleu"], config)
+
+    path = download.call_args.args[1]
+    write_encoder(tmp_path)
+    (tmp_path / "models").mkdir()
+    Path(tmp_path / "sentencepiece.bpe.model").rename(path)
+    (spbleu,) = score(ours, [reference], ["bleu"], config)
+    assert "|tok:flores200|" in spbleu.signature
+    assert spbleu.label == "BLEU (sacrebleu, detokenised, flores200)"
+    pieces = SentencePieceProcessor(path)
+    words = [[" ".join(pieces.encode(line, out_type=str)) for line in text] for text in (ours, reference)]
+    expected = BLEU(tokenize="none").corpus_score(words[0], [words[1]]).score
+    assert spbleu.value == pytest.approx(expected, abs=1e-9)
 
 
 @pytest.mark.parametrize("metric", ["bleu", "chrf", "chrf++", "ter", "paper-bleu"])
