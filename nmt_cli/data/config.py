@@ -135,12 +135,13 @@ class CorporaConfig(CorpusConfig):
     """Training pairs to draw as a test set. See valid_size."""
 
     align: bool = setting(False, everyday=True)
-    """Align the words of the training pairs, for training.guided_alignment. Corpora with a file in
-    `alignments` keep those."""
+    """Align the words of the training pairs. training.guided_alignment needs alignments. Corpora with a file
+    in `alignments` are not aligned."""
 
     alignments: tuple[str, ...] = ()
-    """A file of word alignments for each training corpus, in order, or "" for none. In Pharaoh's format: "0-0
-    1-2", source first. Spaces separate the words of the prepared text. The corpus's tag does not count."""
+    """A file of word alignments for each training corpus. The order is that of the corpora, and "" is no
+    file. Lines have Pharaoh's format, source first: "0-0 1-2". Spaces separate the words of the prepared
+    text. The corpus's tag does not count."""
 
     tables: ClassVar[str] = "named"
 

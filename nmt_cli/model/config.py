@@ -40,18 +40,18 @@ class ModelConfig:
     at the end of each stack."""
 
     norm_kind: Literal["layer", "rms"] = setting("layer", kind="shape")
-    """Layer norm, or RMSNorm (Zhang and Sennrich 2019), which has neither mean nor bias."""
+    """Layer norm, or RMSNorm. RMSNorm (Zhang and Sennrich 2019) has neither mean nor bias."""
 
     norm_epsilon: float = setting(1e-6, above=0, most=1, kind="use")
-    """Number that layer norm adds to the variance, and RMSNorm to the mean square."""
+    """Number that layer norm adds to the variance. RMSNorm adds it to the mean square."""
 
     activation: Literal["relu", "gelu", "gelu_tanh", "swish"] = setting("relu", kind="use")
     """Activation function in feed-forward layers. Swish (SiLU) is x times its sigmoid. `gelu_tanh` is the
     approximation of gelu in T5."""
 
     gated: bool = setting(False, kind="shape")
-    """Multiply the activation by a second projection of the input (Shazeer 2020). With swish it is SwiGLU,
-    with gelu GeGLU."""
+    """Multiply the activation by a second projection. With swish this is SwiGLU, with gelu GeGLU (Shazeer
+    2020)."""
 
     feed_forward_bias: bool = setting(True, kind="shape")
     """Biases in feed-forward layers."""
