@@ -50,9 +50,11 @@ def preprocess(
     from nmt_cli.data.preprocessing.job import Job
     from nmt_cli.data.preprocessing.preprocess import preprocess as make_dataset
     from nmt_cli.runtime.threads import available_cores
+    from nmt_cli.scoring.command import score_by_command
 
     settings = config or PreprocessConfig()
-    job = Job(source_lang, target_lang, train, valid, test, reuse_tokenizer, settings, given)
+    corpora = train, valid, test
+    job = Job(source_lang, target_lang, *corpora, reuse_tokenizer, settings, given, score_by_command)
     return make_dataset(job, Path(out), workers or available_cores(), overwrite, progress)
 
 

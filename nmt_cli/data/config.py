@@ -52,7 +52,15 @@ class FilterConfig:
     """More corpora whose pairs `decontaminate` drops. They are named as for --test."""
 
     min_score: float = 0.0
-    """Minimum score. 0 means no limit. Scores are in `corpus.score_column`. Pairs without a score stay."""
+    """Minimum score. 0 means no limit. Scores are in `corpus.score_column`, or come from `scorer`. Pairs
+    without a score stay."""
+
+    scorer: str = ""
+    """Command for the shell that scores pairs, as for `nmt score --scorer`. It reads a JSON object per line
+    with the raw `src` and `mt`, and prints a number for each. It scores all pairs, before any filter."""
+
+    scorer_timeout: int = setting(600, least=1)
+    """Maximum seconds without output of the scorer."""
 
     language: bool = setting(False, everyday=True)
     """Drop pairs that are clearly in a wrong language. This needs py3langid."""

@@ -6,7 +6,7 @@ import os
 import selectors
 import signal
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from subprocess import PIPE, Popen, TimeoutExpired
 from typing import IO
@@ -20,13 +20,16 @@ LONGEST_ANSWER = 1000  # bytes
 
 
 class CommandScorer:
-    """A command of the user that scores translations. It runs once per call of `score`."""
+    """A command of the user that scores translations. It runs once per call of `score` or `stream`."""
 
     name, kind = "scorer", ""
 
-    def __init__(self, command: str, timeout: int, report: Progress | None = None) -> None:
-        """The shell runs `command`. `timeout` is the maximum number of seconds without output."""
-        self._command, self._timeout = command, timeout
+    def __init__(
+        self, command: str, timeout: int, report: Progress | None = None, option: str = "--scorer"
+    ) -> None:
+        """The shell runs `command`. `timeout` is the maximum number of seconds without output. Errors name
+        `option`."""
+        self._command, self._timeout, self._option = command, timeout, option
         self._report = report or (lambda stage, done, total: None)
 
     def signature(self, references: int) -> str:
@@ -39,20 +42,26 @@ class CommandScorer:
         texts = {"src": sources, "mt": hypotheses, "ref": references}
         columns = {name: lines for name, lines in texts.items() if lines is not None}
         rows = (dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True))
-        scores, total = list[float](), len(hypotheses)
+        return list(self.stream(rows, len(hypotheses)))
+
+    def stream(self, rows: Iterable[dict[str, str]], total: int) -> Generator[float]:
+        """Yield the number that the command prints for each of the `total` rows, read in another thread.
+        Raise `UserError` as `score` does, and the error of `rows`."""
+        count = 0
         with self._running(rows) as (process, output):
-            for line in self._lines(output):
-                scores.append(self._number(line, len(scores) + 1))
-                if len(scores) > total:
+            for count, line in enumerate(self._lines(output), start=1):
+                if count > total:
                     raise self._error(f"printed more lines than the {total:,} that it read")
-                self._report("scorer", len(scores), total)
+                yield self._number(line, count)
+                self._report("scorer", count, total)
             with suppress(TimeoutExpired):
                 process.wait(self._timeout)
             code = process.returncode
-        if code != 0 or len(scores) < total:
+        if self._failure:
+            raise self._failure
+        if code != 0 or count < total:
             end = "did not end" if code is None else f"failed with exit code {code}" if code else "ended"
-            raise self._error(f"{end} after {len(scores):,} of {total:,} scores")
-        return scores
+            raise self._error(f"{end} after {count:,} of {total:,} scores")
 
     @contextmanager
     def _running(self, rows: Iterable[dict[str, str]]) -> Iterator[tuple[Popen[bytes], IO[bytes]]]:
@@ -61,7 +70,8 @@ class CommandScorer:
         process = Popen(self._command, shell=True, stdin=PIPE, stdout=PIPE, start_new_session=True)
         try:  # Ctrl-C may come at any time
             assert process.stdin and process.stdout
-            threading.Thread(target=_feed, args=(process.stdin, rows), daemon=True).start()
+            self._failure: Exception | None = None
+            threading.Thread(target=self._feed, args=(process.stdin, rows), daemon=True).start()
             with process.stdout as output:
                 yield process, output
         finally:
@@ -82,7 +92,8 @@ class CommandScorer:
                 if not block or len(rest) > LONGEST_ANSWER:
                     yield from [rest] if rest else []
                     return
-        raise self._error(f"printed nothing for {self._timeout} s. --set scorer.timeout=SECONDS waits longer")
+        setting = f"{self._option}_timeout" if "." in self._option else "scorer.timeout"
+        raise self._error(f"printed nothing for {self._timeout} s. --set {setting}=SECONDS waits longer")
 
     def _number(self, line: bytes, number: int) -> float:
         """Return the number in a line of output. Raise `UserError` if there is none or it is not finite."""
@@ -93,10 +104,19 @@ class CommandScorer:
         raise self._error(f"printed {text!r} in line {number:,}, which is not a finite number")
 
     def _error(self, reason: str) -> UserError:
-        return UserError(f"--scorer {printable(self._command)!r} {reason}.")
+        return UserError(f"{self._option} {printable(self._command)!r} {reason}.")
+
+    def _feed(self, stdin: IO[bytes], rows: Iterable[dict[str, str]]) -> None:
+        """Write `rows` as JSON lines to `stdin`, and close it. Stop if nothing reads them. Keep an error."""
+        try:
+            with suppress(BrokenPipeError), stdin:
+                stdin.writelines(json.dumps(row).encode() + b"\n" for row in rows)
+        except Exception as error:
+            self._failure = error
 
 
-def _feed(stdin: IO[bytes], rows: Iterable[dict[str, str]]) -> None:
-    """Write `rows` as JSON lines to `stdin`, and close it. Stop if nothing reads them."""
-    with suppress(BrokenPipeError), stdin:
-        stdin.writelines(json.dumps(row).encode() + b"\n" for row in rows)
+def score_by_command(
+    command: str, timeout: int, rows: Iterable[dict[str, str]], total: int
+) -> Generator[float]:
+    """Yield the score by filter.scorer of each of the `total` rows, as `CommandScorer.stream` does."""
+    return CommandScorer(command, timeout, option="filter.scorer").stream(rows, total)

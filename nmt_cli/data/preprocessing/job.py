@@ -1,8 +1,8 @@
 """The inputs and settings of a `preprocess` run, and their description for the manifest."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from itertools import zip_longest
+from itertools import cycle, zip_longest
 from pathlib import Path
 from typing import Any, Literal, get_type_hints
 
@@ -27,6 +27,9 @@ OWN = ("weight", "tag", "filters")
 """The settings of a `[[corpus]]` section in the manifest, unless they are empty."""
 
 
+Score = Callable[[str, int, Iterable[dict[str, str]], int], Generator[float]]
+
+
 @dataclass(frozen=True, slots=True)
 class Job:
     """The inputs as the user names them, and all settings of a `preprocess` run."""
@@ -45,6 +48,10 @@ class Job:
     config: PreprocessConfig = field(default_factory=PreprocessConfig)
     given: frozenset[str] = frozenset()
     """Names of the settings that the user gave, even with their default values."""
+
+    score: Score | None = None
+    """Yields the scores of rows by the command in `filter.scorer`. It gets command, timeout, rows, and the
+    number of rows."""
 
     @property
     def filters(self) -> Sequence[FilterConfig]:
@@ -141,15 +148,25 @@ def _refuse_other_lines(item: Input) -> None:
 
 def _refuse_no_scores(job: Job, training: Sequence[Corpus]) -> None:
     """Raise `UserError` if `filter.min_score` is set but no training corpus has scores. Also raise
-    `UserError` if a `[[corpus]]` section sets `min_score` for a corpus without scores."""
-    remedy = "Name their column with --set corpus.score_column=NAME (in a .tsv, .jsonl or .parquet file)."
-    for named, corpus in zip(job.config.corpus.named, training, strict=False):
-        if named.filters.get("min_score") and not corpus.has_scores:
+    `UserError` if a `[[corpus]]` section sets `min_score` for a corpus without scores. Refuse a scorer for
+    drawn sets, and for a corpus with scores."""
+    column = "corpus.score_column=NAME (in a .tsv, .jsonl or .parquet file)"
+    remedy = f"Name their column with --set {column}, or set filter.scorer."
+    scorers = [filters.scorer for _, filters in zip(training, cycle(job.filters), strict=False)]
+    if any(scorers) and job.config.corpus.drawn:
+        raise UserError("filter.scorer can't score drawn sets. Name a validation set with --valid instead.")
+    for corpus, scorer in zip(training, scorers, strict=True):
+        if scorer and corpus.has_scores:
+            raise UserError(
+                f"filter.scorer: {corpus.source} has a corpus.score_column. Leave one of both out."
+            )
+    for named, corpus, scorer in zip(job.config.corpus.named, training, scorers, strict=False):
+        if named.filters.get("min_score") and not (corpus.has_scores or scorer):
             raise UserError(
                 f"[[corpus]] {named.name}: min_score has no effect: {named.path} has no scores. {remedy}"
             )
     minimum = job.config.filter.min_score
-    if minimum and not any(corpus.has_scores for corpus in training):
+    if minimum and not any(scorers) and not any(corpus.has_scores for corpus in training):
         raise UserError(f"filter.min_score is {minimum:g}, but no training corpus has scores. {remedy}")
 
 

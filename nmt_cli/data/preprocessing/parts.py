@@ -33,7 +33,7 @@ JOB = "job.json"
 CHECKSUMS = "checksums.json"
 """The file with the size and SHA-256 of each file in a folder that `written_whole` made."""
 
-CHECKED = ("clean-*", "ids-*", "held-out", "tokenizer")
+CHECKED = ("scores-*", "clean-*", "ids-*", "held-out", "tokenizer")
 
 NUMBERS = "numbers.npy"
 KEPT = "kept.npy"
@@ -41,6 +41,8 @@ KEPT = "kept.npy"
 
 QUALITIES = ("scores.npy", "closeness.npy")
 REPORT = "report.json"
+SCORES = "scores.npy"
+"""The scores of a corpus by its `filter.scorer`."""
 
 
 def work_folder(out: Path) -> Path:
@@ -115,6 +117,11 @@ def encoded_part(work: Path, part: int) -> Path:
     return work / f"ids-{part:06}"
 
 
+def scored_corpus(work: Path, owner: int) -> Path:
+    """Return the path of the folder with the scores of training corpus number `owner`."""
+    return work / f"scores-{owner:06}"
+
+
 class CleanWriter(ExitStack):
     """Writes cleaned blocks of a part. The end of the `with` block writes their counts to report.json."""
 
@@ -146,6 +153,12 @@ def numbers_of(work: Path, part: int) -> NDArray[np.int64]:
     """Return the line numbers, from 1, of a part's cleaned pairs in their corpora, mapped from disk."""
     numbers: NDArray[np.int64] = np.load(clean_part(work, part) / NUMBERS, mmap_mode="r")
     return numbers
+
+
+def scores_of(work: Path, owner: int) -> NDArray[np.float64]:
+    """Return the scores by a scorer of training corpus number `owner`, mapped from disk, or [] without."""
+    path = scored_corpus(work, owner) / SCORES
+    return np.load(path, mmap_mode="r") if path.exists() else np.empty(0)
 
 
 def hashes_of(folder: Path, name: Hashed) -> Path:

@@ -42,6 +42,7 @@ from nmt_cli.data.preprocessing.parts import (
     work_folder,
     written_whole,
 )
+from nmt_cli.data.preprocessing.scores import score_corpora
 from nmt_cli.data.preprocessing.training_set import (
     Run,
     clean_parts,
@@ -101,7 +102,7 @@ def preprocess(job: Job, out: Path, workers: int, overwrite: bool, progress: Pro
         try:
             report, splits, tokenizers = _make(run, folder)
         except BaseException:
-            if len(list(work.glob("clean-*"))) < WORTH_KEEPING:
+            if len(list(work.glob("clean-*"))) < WORTH_KEEPING and not list(work.glob("scores-*")):
                 drop_work(work)
             raise
         progress("finishing", 0, 0)
@@ -121,6 +122,7 @@ def preprocess(job: Job, out: Path, workers: int, overwrite: bool, progress: Pro
 def _make(run: Run, folder: Path) -> tuple[FilterReport, dict[str, Any], Tokenizers]:
     """Write all files of the dataset except the manifest to `folder`. Make only parts that the work folder
     lacks. Return report, splits for the manifest, and tokenizers. Raise `UserError` if no pair is left."""
+    score_corpora(run)
     clean_parts(run)
     report = gather_report(run)
     run.progress("learning subwords", 0, 0)

@@ -6,8 +6,10 @@ from itertools import islice
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nmt_cli.corpus.files import sha256
+from nmt_cli.corpus.parallel import Block
 from nmt_cli.data.cleaning.clean import CleanTask, clean
 from nmt_cli.data.cleaning.duplicates import Hashed, hashes_needed
 from nmt_cli.data.cleaning.filters import HELD_OUT
@@ -25,6 +27,7 @@ from nmt_cli.data.preprocessing.parts import (
     counts_of,
     encoded_part,
     numbers_of,
+    scores_of,
     texts_of,
     written_whole,
 )
@@ -165,7 +168,7 @@ def _clean_tasks(run: Run, held_out: HeldOut | None, parts: frozenset[int]) -> I
     config, recipe = run.config, run.plan.recipe
     hashed = frozenset[Hashed]().union(*(hashes_needed(item.filter(config)) for item in run.training))
     number = 0
-    for item in run.training:
+    for owner, item in enumerate(run.training):
         numbers = range(number, number + _blocks(item.pairs))
         number = numbers.stop
         if parts.isdisjoint(block // BLOCKS_A_PART for block in numbers):
@@ -174,9 +177,19 @@ def _clean_tasks(run: Run, held_out: HeldOut | None, parts: frozenset[int]) -> I
         if config.corpus.drawn:  # no side of a drawn pair may be trained on
             own = replace(own, decontaminate_by="either")
         excluded, invalid = held_out if own.decontaminate else None, config.corpus.invalid_utf8
+        scores = scores_of(run.work, owner)
         for block_number, block in zip(numbers, item.corpus.blocks(BLOCK_PAIRS), strict=True):
             if block_number // BLOCKS_A_PART in parts:
-                yield CleanTask(block, item.corpus, recipe, own, invalid, excluded, tag, hashed)
+                yield CleanTask(
+                    _with_scores(block, scores), item.corpus, recipe, own, invalid, excluded, tag, hashed
+                )
+
+
+def _with_scores(block: Block, scores: NDArray[np.float64]) -> Block:
+    """Return `block` with its scores among those of its corpus, or unchanged without `scores`."""
+    if not len(scores):
+        return block
+    return replace(block, scores=scores[block.first - 1 :][: len(block.sources)].tolist())
 
 
 def _encode_tasks(
