@@ -189,7 +189,7 @@ class Translator:
                 banned=self.banned,
                 placeholders=_required(self.tokenizers, one.ids),
                 aligned=self._aligned or lossy,
-                terms=self._glossary.wanted(one.text, self.longest) if self._glossary else None,
+                terms=self._glossary.wanted(one.text, self.longest) if self._glossary else (),
             )
             for part, one in enumerate(sentences)
         ]

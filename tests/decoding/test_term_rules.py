@@ -9,7 +9,15 @@ import torch
 
 from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.decoding.search.hypotheses import Hypothesis, PlaceholdersWanted, Sentence
-from nmt_cli.decoding.search.terms import NOTHING, Pairs, TermsRule, TermsWanted, progress, word_parts
+from nmt_cli.decoding.search.terms import (
+    NOTHING,
+    Progress,
+    Term,
+    TermsRule,
+    WordParts,
+    progress,
+    word_parts,
+)
 from tests.decoding.search.test_search import log_probs_of_all, model_of
 from tests.searching import translate_sentences
 
@@ -18,9 +26,15 @@ Terms = Sequence[Sequence[Sequence[int]]]
 TERMS: list[Terms] = [[], [[[4]]], [[[5, 6], [3]]], [[[2, 2]], [[3], [4, 4, 4]]], [[[6]], [[5]], [[2, 4]]]]
 
 
-def wanted(terms: Terms, joins: bool = False) -> TermsWanted | None:
+def wanted(terms: Terms) -> tuple[Term, ...]:
     """Return terms with these forms, each a list of token ids."""
-    return TermsWanted(tuple(tuple(map(tuple, forms)) for forms in terms), joins) if terms else None
+    return tuple(tuple(map(tuple, forms)) for forms in terms)
+
+
+def progress_of(paths: Sequence[Sequence[int]], terms: Terms, parts: WordParts) -> Progress:
+    """Return the progress of hypotheses of equal length."""
+    rows = np.array([(NOTHING, *path) for path in paths])
+    return progress(rows, [wanted(terms)] * len(rows), parts)
 
 
 def contains(tokens: Sequence[int], terms: Terms) -> bool:
@@ -117,33 +131,30 @@ def test_tokens_of_a_gpu_step_without_waiting_are_the_same(monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize(
-    ("entries", "joins", "complete"),
+    ("entries", "complete"),
     [
-        (["▁Haus", ""], False, True),
-        (["▁Haus", "tür"], False, False),
-        (["▁Haus", "."], False, True),
-        (["▁Haus", "▁ist"], False, True),
-        (["家", "人"], False, True),
-        (["Haus", "tür"], True, True),
-        (["Haus@@", "tür"], True, False),
+        (["▁Haus", ""], True),
+        (["▁Haus", "tür"], False),
+        (["▁Haus", "."], True),
+        (["▁Haus", "▁ist"], True),
+        (["▁", "家", "人"], True),
+        (["Haus", "tür"], True),
+        (["Haus@@", "tür"], False),
     ],
     ids=str,
 )
-def test_a_form_counts_as_whole_words_only(entries: list[str], joins: bool, complete: bool) -> None:
-    terms = TermsWanted((((0,),),), joins)
-    state = progress(np.array([[NOTHING, 0, 1]]), Pairs.of([terms]), word_parts(tuple(entries), joins))
-    assert state.complete_R.tolist() == [complete]
+def test_a_form_counts_as_whole_words_only(entries: list[str], complete: bool) -> None:
+    path = range(len(entries))
+    state = progress_of([path], [[path[:-1]]], word_parts(tuple(entries)))
+    assert (state.complete_R[0], state.missing_R[0]) == (complete, not complete)
 
 
-def test_progress_in_terms_is_that_of_each_hypothesis_alone() -> None:
-    """Compare with a definition in plain Python, for all hypotheses of three tokens."""
-    words = word_parts(("a", "▁a", ".", "▁b"), joins=False)
+def test_progress_is_that_of_a_definition_in_plain_words() -> None:
+    """Compare all hypotheses of three tokens with what their parts have of the terms."""
+    words = word_parts(("a", "▁a", ".", "▁b"))
     each = [[[1]], [[1, 2], [3, 0]], [[2, 2], [0]]]
-    terms = wanted(each)
-    assert terms
     paths = [*itertools.product(range(4), repeat=3)]
-    rows = np.array([(NOTHING, *path) for path in paths])
-    state = progress(rows, Pairs.of([terms] * len(rows)), words)
+    state = progress_of(paths, each, words)
     for row, path in enumerate(paths):
         starts = [i for i in range(4) if not (0 < i < 3 and path[i - 1] in (0, 1, 3) and path[i] == 0)]
         spans = [path[i:j] for i in starts for j in starts if i < j]
@@ -163,13 +174,10 @@ def test_a_form_completed_at_the_maximum_length_is_not_joined() -> None:
     """All tokens but the form would join it. So the end mark may follow, although it is the least likely."""
     entries = ["", "", *["x"] * (ENTRIES - 2)]
     entries[4] = "▁x"
-    terms, parts = wanted([[[4]]]), word_parts(tuple(entries), joins=False)
-    assert terms
-    path = np.array([[NOTHING, 2, 4]])
-    state = progress(path, Pairs.of([terms]), parts)
+    parts = word_parts(tuple(entries))
+    state = progress_of([[2, 4]], [[[4]]], parts)
     zero, totals = np.array([0]), np.zeros((1, 3), np.float32)
     log_probs = torch.arange(ENTRIES, dtype=torch.float32)[None].log_softmax(1)
     log_probs[0, 1] = -torch.inf  # the unknown token
-    rule = TermsRule(zero, zero, [terms], path, totals, zero + 1, [frozenset()], state, parts, 2)
-    rule.choose(log_probs, 0)
+    TermsRule(zero, zero, totals, np.array([True]), state, parts, 2).choose(log_probs, 0)
     assert (log_probs[0] > -torch.inf).nonzero().flatten().tolist() == [0, 4]

@@ -7,7 +7,7 @@ from math import exp
 import numpy as np
 from numpy.typing import NDArray
 
-from nmt_cli.decoding.search.terms import TermsWanted
+from nmt_cli.decoding.search.terms import Term, largest
 
 Bans = Mapping[tuple[int, ...], Sequence[int]]
 """Forbidden next ids after a sequence of ids. Ids after the empty sequence are always forbidden."""
@@ -52,8 +52,8 @@ class Sentence:
     placeholders: PlaceholdersWanted | None = None
     """If set, the placeholders that a translation has."""
 
-    terms: TermsWanted | None = None
-    """If set, the terms that a translation contains."""
+    terms: tuple[Term, ...] = ()
+    """The terms that a translation contains."""
 
     aligned: bool = False
     """Whether the best hypothesis has its `attention`."""
@@ -67,8 +67,9 @@ class Sentence:
     def least_tokens(self) -> int:
         """Minimum number of tokens, without the end mark: the prefix, wanted placeholders, and terms."""
         required = len(self.placeholders.wanted) if self.placeholders else 0
-        if self.terms:  # a placeholder may interrupt a form, which then starts again
-            required = self.terms.least_tokens + required * self.terms.longest
+        if sizes := [*map(largest, self.terms)]:
+            # A token may have to end a word. A placeholder may interrupt a form, which then starts again.
+            required = sum(sizes) + 1 + required * max(sizes)
         return len(self.prefix) + required
 
 
@@ -83,7 +84,7 @@ class BatchItem:
 
     bans: Bans
 
-    terms: TermsWanted | None = None
+    terms: tuple[Term, ...] = ()
     """The terms of the sentence, until all hypotheses have them."""
 
     age: int = 0

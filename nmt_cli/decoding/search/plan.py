@@ -25,7 +25,7 @@ from nmt_cli.decoding.search.constraints import (
 )
 from nmt_cli.decoding.search.expansion import random_draws
 from nmt_cli.decoding.search.hypotheses import BatchItem
-from nmt_cli.decoding.search.terms import NOTHING, Pairs, TermsRule, progress, word_parts
+from nmt_cli.decoding.search.terms import NOTHING, TermsRule, largest, progress, word_parts
 from nmt_cli.text.vocabulary import Vocabulary
 
 
@@ -141,7 +141,7 @@ class Planner:
         """Return the sentences with terms and free choice of the next token, or None if there are none.
         Sentences whose hypotheses all have all terms are left out."""
         end, count = self._vocabulary.end, self._config.slots
-        free = [item.terms is not None and item.forced_token(end) is None and not item.done for item in items]
+        free = [bool(item.terms) and item.forced_token(end) is None and not item.done for item in items]
         if not any(free):
             return None
         totals_BN, tokens_BNT, totals_BNT = (
@@ -158,26 +158,22 @@ class Planner:
         cells = sentences_R[:, None], slots[:, None], columns_RT.clip(min=0)
         paths_RT = np.where(columns_RT < 0, NOTHING, tokens_BNT[cells])
         totals_RT = np.where(columns_RT < 0, 0, totals_BNT[cells])
-        wanted = [item.terms for item in own if item.terms]
-        absent = [_absent(item, path) for item, path in zip(own, paths_RT, strict=True)]
-        # A placeholder reserves as much room as a form, because a form that it interrupts starts again.
-        room = [
-            item.room - terms.longest * len(symbols)
-            for item, terms, symbols in zip(own, wanted, absent, strict=True)
-        ]
-        parts = word_parts(self._vocabulary.entries, wanted[0].joins)
-        state = progress(paths_RT, Pairs.of(wanted), parts)
-        unsafe = {*sentences_R[state.safe_R < [len(one.terms) for one in wanted]].tolist()}
+        parts = word_parts(self._vocabulary.entries)
+        state = progress(paths_RT, [item.terms for item in own], parts)
+        unsafe = {*sentences_R[state.at_risk_R > 0].tolist()}
         for i in {*sentences_R.tolist()} - unsafe:
-            items[i].terms = None  # no later hypothesis can lack a term
+            items[i].terms = ()  # no later hypothesis can lack a term
         if not unsafe:
             return None
-        return TermsRule(
-            numbers_R, sentences_R, wanted, paths_RT, totals_RT, np.array(room), absent, state, parts, count
-        )
+        room_R = np.array([_room(item, path) for item, path in zip(own, paths_RT, strict=True)])
+        tight_R = room_R <= state.at_risk_R
+        return TermsRule(numbers_R, sentences_R, totals_RT, tight_R, state, parts, count)
 
 
-def _absent(item: BatchItem, path_T: NDArray[np.int64]) -> frozenset[int]:
-    """Return the placeholders that a hypothesis still needs."""
-    symbols = item.sentence.placeholders.wanted if item.sentence.placeholders else ()
-    return frozenset(symbols).difference(path_T.tolist()) if symbols else frozenset()
+def _room(item: BatchItem, path_T: NDArray[np.int64]) -> int:
+    """Return the number of tokens that a hypothesis may add for terms, if it still needs placeholders."""
+    if not item.sentence.placeholders:
+        return item.room
+    # A placeholder reserves as much room as a form, because a form that it interrupts starts again.
+    missing = {*item.sentence.placeholders.wanted}.difference(path_T.tolist())
+    return item.room - max(map(largest, item.sentence.terms)) * len(missing)

@@ -11,7 +11,8 @@ sentence, K terms of a sentence, C candidates, V entries of the vocabulary.
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -31,38 +32,11 @@ NOTHING = -1
 """Stands before the first token of a hypothesis, and after the last token of a form."""
 
 Form = tuple[int, ...]
+Term = tuple[Form, ...]
+"""The forms of a term as token ids. A translation contains at least one of them."""
+
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
-
-
-@dataclass(frozen=True)
-class TermsWanted:
-    """The terms that a translation must contain."""
-
-    terms: tuple[tuple[Form, ...], ...]
-    """The forms of each term as token ids. A translation contains at least one of them."""
-
-    joins: bool = False
-    """Whether only tokens that end with "@@" join the next token. Otherwise tokens without a space do."""
-
-    @cached_property
-    def longest(self) -> int:
-        """Number of tokens of the longest form."""
-        return max(len(form) for forms in self.terms for form in forms)
-
-    @property
-    def least_tokens(self) -> int:
-        """Number of tokens that suffice for all terms. One more token may have to end a word before them."""
-        return sum(max(map(len, forms)) for forms in self.terms) + 1
-
-    @cached_property
-    def forms(self) -> tuple[Ints, Ints]:
-        """All forms as arrays: their tokens one after the other, and [3, F] as the last fields of `Pairs`."""
-        columns = [
-            (len(form), term, max(map(len, forms))) for term, forms in enumerate(self.terms) for form in forms
-        ]
-        tokens = [token for forms in self.terms for form in forms for token in form]
-        return np.array(tokens), np.array(columns).T
 
 
 class WordParts(NamedTuple):
@@ -73,10 +47,16 @@ class WordParts(NamedTuple):
     joins_V: Bools
 
 
+def largest(term: Term) -> int:
+    """Return the number of tokens of the longest form of a term."""
+    return max(map(len, term))
+
+
 @lru_cache(8)
-def word_parts(entries: tuple[str, ...], joins: bool) -> WordParts:
-    """Return the parts of words among the `entries` of a vocabulary. `joins` is as in `TermsWanted`."""
-    if joins:
+def word_parts(entries: tuple[str, ...]) -> WordParts:
+    """Return the parts of words among the `entries` of a vocabulary. If some have a space, tokens without one
+    join the token before. Otherwise only tokens that end with "@@" join the next one."""
+    if not any(SPACE in entry or " " in entry for entry in entries):
         return WordParts(np.array([entry.endswith(JOINER) for entry in entries]), np.ones(len(entries), bool))
     first, last = (
         np.array([WORD_CHARACTER.fullmatch(entry[place]) is not None for entry in entries])
@@ -85,48 +65,23 @@ def word_parts(entries: tuple[str, ...], joins: bool) -> WordParts:
     return WordParts(last, first)
 
 
-class Pairs(NamedTuple):
-    """Each hypothesis with each form of its sentence."""
-
-    rows_P: Ints
-    tokens_PL: Ints
-    sizes_P: Ints
-    """Number of tokens of the form."""
-
-    terms_P: Ints
-    """Index of the form's term in the sentence."""
-
-    largest_P: Ints
-    """Number of tokens of the longest form of the term."""
-
-    @staticmethod
-    def of(wanted: Sequence[TermsWanted]) -> "Pairs":
-        """Return the pairs of hypotheses, given the terms of each."""
-        tokens, columns = zip(*(one.forms for one in wanted), strict=True)
-        sizes_P, terms_P, largest_P = np.concatenate(columns, axis=1)
-        rows_P = np.arange(len(wanted)).repeat([own.shape[1] for own in columns])
-        tokens_PL = np.full((len(rows_P), sizes_P.max()), NOTHING)
-        tokens_PL[np.arange(tokens_PL.shape[1]) < sizes_P[:, None]] = np.concatenate(tokens)
-        return Pairs(rows_P, tokens_PL, sizes_P, terms_P, largest_P)
-
-
 class Progress(NamedTuple):
     """What hypotheses have of the terms."""
 
     complete_R: Ints
     """Number of terms that the hypothesis contains."""
 
-    safe_R: Ints
-    """Number of terms that it contains before a token that does not join them."""
-
-    needed_R: Ints
-    """Number of tokens that suffice for the missing terms, if no two share tokens. 0 if none is missing."""
+    missing_R: Bools
+    """Whether the hypothesis lacks a term."""
 
     at_risk_R: Ints
-    """Number of tokens that suffice after any other token, which may interrupt or join the newest form."""
+    """Number of tokens that suffice for terms that are missing, or become so if a token joins. 0 if none."""
 
-    inside_R: Bools
-    """Whether the last tokens begin a form of a missing term."""
+    begun_R: Ints
+    """Number of tokens at the end that begin a form of a missing term, at most."""
+
+    open_R: Bools
+    """Whether the newest token may be joined."""
 
     rows_N: Ints
     """The rows of next tokens that start or continue forms of missing terms."""
@@ -136,9 +91,9 @@ class Progress(NamedTuple):
     """Number of tokens at the end that begin a form, after each next token. 0 if it completes the form."""
 
 
-def progress(paths_RT: Ints, pairs: Pairs, parts: WordParts) -> Progress:
+def progress(paths_RT: Ints, terms_R: Sequence[Sequence[Term]], parts: WordParts) -> Progress:
     """Return what hypotheses have of the terms. `paths_RT` ends with their tokens, at least one column."""
-    rows_P, tokens_PL, sizes_P, terms_P, largest_P = pairs
+    rows_P, tokens_PL, sizes_P, terms_P, largest_P = _pairs(terms_R)
     length, longest = paths_RT.shape[1], tokens_PL.shape[1]
     # joined_RT: whether a token, or the one after the last, joins the token before.
     joined_RT = np.zeros((len(paths_RT), length + 1), bool)
@@ -157,27 +112,47 @@ def progress(paths_RT: Ints, pairs: Pairs, parts: WordParts) -> Progress:
     ends = starts + sizes_P[found]
     alone = ~joined_RT[rows_P[found], ends]
     found, ends = found[alone], ends[alone]
+    is_safe = (ends < length) | ~open_RT[rows_P[found], -1]
     shape = len(paths_RT), terms_P.max() + 1
     sizes_RK, complete_RK, safe_RK = np.zeros(shape, int), np.zeros(shape, bool), np.zeros(shape, bool)
     sizes_RK[rows_P, terms_P] = largest_P
-    for has_RK, pairs in ((complete_RK, found), (safe_RK, found[ends < length])):
+    for has_RK, pairs in ((complete_RK, found), (safe_RK, found[is_safe])):
         has_RK[rows_P[pairs], terms_P[pairs]] = True
     pairs_N, counts_N = np.nonzero(begun_PL & ~complete_RK[rows_P, terms_P][:, None])
     rows_N, lengths_N = rows_P[pairs_N], np.where(counts_N + 1 == sizes_P[pairs_N], 0, counts_N + 1)
-    missing_R = np.where(complete_RK, 0, sizes_RK).sum(1)
-    # Without a form that can start here, another token has to end the word.
-    saved_R = np.full(len(paths_RT), -1)
-    np.maximum.at(saved_R, rows_N, largest_P[pairs_N] - sizes_P[pairs_N] + counts_N)
+    begun_R = np.zeros(len(paths_RT), int)
+    np.maximum.at(begun_R, rows_N, counts_N)
+    at_risk_R = np.where(safe_RK, 0, sizes_RK).sum(1)
+    # In a vocabulary with parts of words, a token may have to end a word before a form.
+    at_risk_R += (at_risk_R > 0) & parts.open_V.any()
     return Progress(
         complete_R=complete_RK.sum(1),
-        safe_R=safe_RK.sum(1),
-        needed_R=np.where(missing_R > 0, missing_R - saved_R, 0),
-        at_risk_R=np.where(safe_RK, 0, sizes_RK).sum(1) + 1,
-        inside_R=np.bincount(rows_N, counts_N, len(paths_RT)) > 0,
+        missing_R=(sizes_RK * ~complete_RK).sum(1) > 0,
+        at_risk_R=at_risk_R,
+        begun_R=begun_R,
+        open_R=open_RT[:, -1],
         rows_N=rows_N,
         tokens_N=tokens_PL[pairs_N, counts_N],
         lengths_N=lengths_N,
     )
+
+
+def _pairs(terms_R: Sequence[Sequence[Term]]) -> tuple[Ints, Ints, Ints, Ints, Ints]:
+    """Return all pairs of a hypothesis and a form of its terms: the row, the tokens of the form, [P, L],
+    their number, the index of the form's term, and the number of tokens of the longest form of the term."""
+    tokens, columns = zip(*map(_forms, terms_R), strict=True)
+    sizes_P, terms_P, largest_P = np.concatenate(columns, axis=1)
+    rows_P = np.arange(len(terms_R)).repeat([own.shape[1] for own in columns])
+    tokens_PL = np.full((len(rows_P), sizes_P.max()), NOTHING)
+    tokens_PL[np.arange(tokens_PL.shape[1]) < sizes_P[:, None]] = np.concatenate(tokens)
+    return rows_P, tokens_PL, sizes_P, terms_P, largest_P
+
+
+@lru_cache(1000)
+def _forms(terms: Sequence[Term]) -> tuple[Ints, Ints]:
+    """Return all forms as arrays: their tokens in one row, and the last three values of `_pairs`."""
+    columns = [(len(form), term, largest(forms)) for term, forms in enumerate(terms) for form in forms]
+    return np.array([*chain.from_iterable(chain.from_iterable(terms))]), np.array(columns).T
 
 
 class Candidates(NamedTuple):
@@ -189,10 +164,7 @@ class Candidates(NamedTuple):
     tokens_C: Ints
     log_probs_C: NDArray[np.float32]
     lengths_C: Ints
-    """Number of tokens at the end that begin a form, or 0."""
-
-    groups_C: Ints
-    """Twice the number of complete terms, plus 1 if the hypothesis, or its parent, ends inside a form."""
+    """As `lengths_N` of `Progress`, or -1 for a token that is not of a form."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,20 +175,11 @@ class TermsRule:
     """Indices in the rows of the step."""
 
     sentences_R: Ints
-    wanted: Sequence[TermsWanted]
-    """The terms of each row."""
-
-    paths_RT: Ints
-    """The tokens, after `NOTHING`."""
-
     totals_RT: NDArray[np.float32]
     """The total after each token."""
 
-    room_R: Ints
-    """Number of tokens that may still come before the end mark, without those reserved for placeholders."""
-
-    absent: Sequence[frozenset[int]]
-    """Placeholders that each row still needs."""
+    tight_R: Bools
+    """Whether the room before the end mark is just enough for the terms at risk."""
 
     progress: Progress
     parts: WordParts
@@ -226,8 +189,8 @@ class TermsRule:
     def choose(self, log_probs_RV: Tensor, end: int) -> None:
         """Set to -inf all continuations of sentences with terms that the beam does not take.
 
-        A hypothesis ends only with all terms. If the remaining room is just enough for missing terms, nothing
-        else is allowed. A row to which other rules leave only the end mark may end.
+        A hypothesis ends only with all terms. If room is tight, only missing terms are allowed. A row to
+        which other rules leave only the end mark may end.
         """
         numbers_R = torch.from_numpy(self.numbers_R).to(log_probs_RV.device)
         found = self._candidates(log_probs_RV[numbers_R], end)
@@ -247,55 +210,52 @@ class TermsRule:
         order = np.lexsort((-state.lengths_N, state.lengths_N > 0))
         keys_N = (state.rows_N * own_RV.shape[1] + state.tokens_N)[order]
         first = order[np.unique(keys_N, return_index=True)[1]]
-        every = np.arange(len(self.wanted))
+        every = np.arange(len(own_RV))
         rows_F = np.concatenate([state.rows_N[first], every])
         tokens_F = np.concatenate([state.tokens_N[first], np.full(len(every), end)])
         cells_2F = torch.from_numpy(rows_F).to(device), torch.from_numpy(tokens_F).to(device)
         log_probs_F = own_RV[cells_2F].numpy(force=True)
         own_RV[cells_2F] = -torch.inf
         log_probs_RC, tokens_RC = (x.numpy(force=True) for x in top(own_RV, count))
-        rows_C = np.concatenate([rows_F, every.repeat(count)])
-        tokens_C = np.concatenate([tokens_F, tokens_RC.flat])
-        log_probs_C = np.concatenate([log_probs_F, log_probs_RC.flat])
-        groups_C = (2 * state.complete_R + state.inside_R)[rows_C]
-        lengths_C, of_forms = np.zeros_like(rows_C), slice(len(first))
-        lengths_C[of_forms] = lengths = state.lengths_N[first]
-        groups_C[of_forms] = 2 * state.complete_R[rows_C[of_forms]] + 1 + (lengths == 0)
-        return Candidates(rows_C, tokens_C, log_probs_C, lengths_C, groups_C)
+        others = np.full(len(every) + tokens_RC.size, -1)
+        return Candidates(
+            np.concatenate([rows_F, every.repeat(count)]),
+            np.concatenate([tokens_F, tokens_RC.flat]),
+            np.concatenate([log_probs_F, log_probs_RC.flat]),
+            np.concatenate([state.lengths_N[first], others]),
+        )
 
     def _allowed(self, found: Candidates, end: int) -> Bools:
         """Return which candidates are allowed: those that leave enough room for missing terms."""
-        rows_C, tokens_C = found.rows_C, found.tokens_C
-        possible_C = found.log_probs_C > -np.inf
-        allowed_C: Bools = possible_C & ((tokens_C != end) | (self.progress.needed_R == 0)[rows_C])
-        tight = np.flatnonzero(
-            (self.room_R <= self.progress.at_risk_R)[rows_C] & allowed_C & (tokens_C != end)
-        )
-        if len(tight):
-            rows, tokens = rows_C[tight], tokens_C[tight]
-            paths = np.concatenate([self.paths_RT[rows], tokens[:, None]], axis=1)
-            after = progress(paths, Pairs.of([self.wanted[row] for row in rows]), self.parts)
-            pairs = zip(rows.tolist(), tokens.tolist(), strict=True)
-            reserved = [self.wanted[row].longest * (token in self.absent[row]) for row, token in pairs]
-            allowed_C[tight] = after.needed_R < self.room_R[rows] + reserved
-        # A row to which nothing is allowed may take any token. It ends only if no other token is possible.
-        for choice_C in (possible_C & (tokens_C != end), possible_C):
-            stuck_R = np.bincount(rows_C[allowed_C], minlength=len(self.wanted)) == 0
+        rows_C, tokens_C, log_probs_C, lengths_C = found
+        state, parts, is_end_C = self.progress, self.parts, tokens_C == end
+        missing_C, possible_C = state.missing_R[rows_C], log_probs_C > -np.inf
+        continues_C = (lengths_C == 0) | (lengths_C == state.begun_R[rows_C] + 1)
+        joins_C = state.open_R[rows_C] & parts.joins_V[tokens_C] & ~is_end_C
+        useful_C = np.where(missing_C, continues_C, ~joins_C) | ~self.tight_R[rows_C]
+        allowed_C: Bools = possible_C & useful_C & ~(missing_C & is_end_C)
+        # A row to which nothing is allowed ends its word, or takes any token, or else ends.
+        other_C = possible_C & ~is_end_C
+        for choice_C in (other_C & ~parts.open_V[tokens_C], other_C, possible_C):
+            stuck_R = np.bincount(rows_C[allowed_C], minlength=len(self.tight_R)) == 0
             allowed_C |= choice_C & stuck_R[rows_C]
         return allowed_C
 
     def _taken(self, found: Candidates, allowed_C: Bools) -> Ints:
         """Return the indices of the allowed candidates that the beam takes: of each sentence the best of each
         group, then the second best, and so on."""
-        ranks_C = self.totals_RT[found.rows_C, -1] + found.log_probs_C
+        own, state = np.flatnonzero(allowed_C), self.progress
+        rows, _, log_probs, lengths = (values_C[own] for values_C in found)
         # Inside a form, the total after its first token counts: the rest has to follow anyway, and starting
         # the form at another position would not avoid it.
-        inside = np.flatnonzero(found.lengths_C > 1)
-        ranks_C[inside] = self.totals_RT[found.rows_C[inside], -found.lengths_C[inside] + 1]
-        own = np.flatnonzero(allowed_C)
-        sentences, groups, ranks = self.sentences_R[found.rows_C[own]], found.groups_C[own], -ranks_C[own]
-        turns = _indices_within(sentences * (1 + groups.max()) + groups, ranks)
-        return own[_indices_within(sentences, ranks, turns) < self.slots]
+        begun = self.totals_RT[rows, 1 - np.maximum(lengths, 2)]
+        ranks = np.where(lengths > 1, begun, self.totals_RT[rows, -1] + log_probs)
+        # Hypotheses of a group have as many complete terms, and all or none of them are inside a form.
+        inside = np.where(lengths < 0, state.begun_R[rows] > 0, lengths > 0)
+        groups = 2 * (state.complete_R[rows] + (lengths == 0)) + inside
+        sentences = self.sentences_R[rows]
+        turns = _indices_within(sentences * (1 + groups.max()) + groups, -ranks)
+        return own[_indices_within(sentences, -ranks, turns) < self.slots]
 
 
 def _indices_within(keys_C: Ints, *order: NDArray[np.generic]) -> Ints:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from nmt_cli.decoding.config import SearchConfig
-from nmt_cli.decoding.search.terms import Form, TermsWanted
+from nmt_cli.decoding.search.terms import Term, largest
 from nmt_cli.errors import UserError
 from nmt_cli.text.glossary import TermIndex, Terms, read_terms
 from nmt_cli.text.tokenizer import Tokenizer
@@ -19,7 +19,7 @@ class Glossary:
         self.tokenizers = tokenizers
         terms = read_terms(terms) if isinstance(terms, Path) else terms
         source = tokenizers.source
-        encoded: list[tuple[str, tuple[Form, ...]]] = []
+        encoded: list[tuple[str, Term]] = []
         for term, forms in terms.items():
             texts = [source.normalizer(term), *map(tokenizers.target.normalizer, forms)]
             if not forms or not all(texts):
@@ -27,7 +27,6 @@ class Glossary:
             ids = dict.fromkeys(path for form in forms for path in _paths(tokenizers.target, form))
             encoded.append((texts[0], (*ids,)))
         self._index = TermIndex(encoded)
-        self._joins = tokenizers.recipe.kind in ("bpe", "word")
 
     def check(self, search: SearchConfig, tokenizers: Tokenizers) -> None:
         """Raise `UserError` if `search`, or a model with `tokenizers`, cannot use the glossary."""
@@ -39,18 +38,16 @@ class Glossary:
         if tokenizers is not self.tokenizers and tokenizers.fingerprint != self.tokenizers.fingerprint:
             raise UserError("the glossary belongs to another model. Build it with this model.")
 
-    def wanted(self, prepared: str, longest: int) -> TermsWanted | None:
-        """Return what a translation of a prepared source text must contain, or None without a term in it.
-        Raise `UserError` if the terms need more than `longest` tokens."""
-        if not (found := self._index.found(self.tokenizers.source.restore(prepared))):
-            return None
-        wanted = TermsWanted((*dict.fromkeys(found),), self._joins)
-        if wanted.least_tokens > longest:
+    def wanted(self, prepared: str, longest: int) -> tuple[Term, ...]:
+        """Return the terms that a translation of a prepared source text must contain. Raise `UserError` if
+        they need more than `longest` tokens."""
+        terms = (*dict.fromkeys(self._index.found(self.tokenizers.source.restore(prepared))),)
+        if (count := sum(map(largest, terms))) > longest:
             raise UserError(
-                f"a sentence has glossary terms with {wanted.least_tokens:,} tokens, more than the "
-                f"{longest:,} that the model takes. Split it, or remove terms."
+                f"a sentence has glossary terms with {count:,} tokens, more than the {longest:,} that the "
+                "model takes. Split it, or remove terms."
             )
-        return wanted
+        return terms
 
 
 def _paths(target: Tokenizer, form: str) -> list[tuple[int, ...]]:
