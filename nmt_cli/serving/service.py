@@ -2,10 +2,12 @@
 
 import asyncio
 import math
+import secrets
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import TypeVar
 
 from nmt_cli.api import Model, SearchConfig, UserError
@@ -15,9 +17,10 @@ from nmt_cli.serving.metrics import Metrics
 from nmt_cli.serving.models import Models
 from nmt_cli.serving.refused import Refused
 from nmt_cli.serving.texts.documents import Documents, Job, TranslatedText, cut
-from nmt_cli.serving.texts.glossaries import ServedGlossary
+from nmt_cli.text.glossary import Terms
 from nmt_cli.text.languages.identify import LanguageDetector
 from nmt_cli.translation.stream import SHORT_CHARACTERS
+from nmt_cli.translation.text.glossary import Glossary
 from nmt_cli.translation.text.unit_shares import composed
 from nmt_cli.translation.translator import Translation
 
@@ -25,6 +28,22 @@ Result = TypeVar("Result")
 
 MAX_RETRY_SECONDS = 30
 """Maximum value of the `Retry-After` header."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredGlossary:
+    """A glossary for many requests."""
+
+    name: str
+    direction: str
+    """Source and target language, for example "en-de"."""
+
+    terms: Terms
+    glossary: Glossary
+    """The terms for the model of the direction."""
+
+    key: str = field(default_factory=lambda: secrets.token_hex(16))
+    created: datetime = field(default_factory=lambda: datetime.now(UTC))
 
 
 class Service:
@@ -36,7 +55,7 @@ class Service:
         self.detection = LanguageDetector(directions.languages)
         self.models = Models(directions.models, config)
         self.metrics = Metrics()
-        self.glossaries: dict[str, ServedGlossary] = {}
+        self.glossaries: dict[str, StoredGlossary] = {}
         self.files: dict[str, tuple[float, bytes]] = {}
         """Translated files by name: the time of `time.monotonic` at which each ends, and its content."""
 
@@ -141,8 +160,7 @@ class Service:
 async def _translations(documents: Documents, models: Sequence[Model]) -> AsyncGenerator[Translation]:
     """Yield the translation of each sentence in order. With a pivot, first finish the first model's part, and
     yield alignments of both models together. If a sentence does not fit into memory, raise `Refused` (503),
-    or `UserError` in the first of two models.
-    Raise `Refused` (400) for a glossary that the model cannot use."""
+    or `UserError` in the first of two models."""
     *before, last = models
     lines, aligned = documents.sentences, documents.aligned
     pivots: list[Translation] = []
@@ -150,9 +168,7 @@ async def _translations(documents: Documents, models: Sequence[Model]) -> AsyncG
         async with aclosing(model.atranslations(lines, aligned=aligned)) as stream:
             pivots = [translation async for translation in stream]
         lines = [translation.checked_text for translation in pivots]
-    search, given = _search(last, documents.job.alternatives), documents.job.glossary
-    arguments = (last, search or last.config.search)
-    glossary = await asyncio.to_thread(given.of_model, *arguments) if given else None
+    search, glossary = _search(last, documents.job.alternatives), documents.job.glossary
     async with aclosing(last.atranslations(lines, search, aligned, glossary)) as translations:
         number = 0
         async for translation in translations:

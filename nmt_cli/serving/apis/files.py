@@ -36,7 +36,12 @@ async def translate_file(service: Service, fields: Fields) -> Response:
     source, target = fields.text("source"), fields.text("target")
     direction, _ = await find_direction(service, source, target, [text])
     (translated,), _ = await service.translate(
-        Job(direction, [text], markup=SUFFIXES.get(ending), glossary=in_request(fields, direction))
+        Job(
+            direction,
+            [text],
+            markup=SUFFIXES.get(ending),
+            glossary=await in_request(service, fields, direction),
+        )
     )
     content = await asyncio.to_thread(translated.text.encode)
     # Nobody can guess the name.

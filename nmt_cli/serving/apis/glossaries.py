@@ -1,23 +1,24 @@
 """The part of DeepL's API that manages glossaries, and the glossaries of translation requests."""
 
 import asyncio
+import csv
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from starlette.responses import JSONResponse, Response
 
+from nmt_cli.errors import UserError
 from nmt_cli.serving.apis.bodies import Fields, clean, shown
 from nmt_cli.serving.directions import Direction
 from nmt_cli.serving.refused import Refused
-from nmt_cli.serving.service import Service
-from nmt_cli.serving.texts.glossaries import (
-    MAX_GLOSSARIES,
-    MAX_TERMS_IN_REQUEST,
-    ServedGlossary,
-    checked_terms,
-    parsed_entries,
-)
+from nmt_cli.serving.service import Service, StoredGlossary
+from nmt_cli.text.glossary import Terms, terms_of
+from nmt_cli.translation.text.glossary import Glossary
+
+MAX_GLOSSARIES, MAX_TERMS, MAX_TERMS_IN_REQUEST = 100, 10_000, 1000
+MAX_CHARACTERS = 200
+"""Maximum number of characters of a source or target term."""
 
 
 async def create(service: Service, fields: Fields) -> Response:
@@ -29,12 +30,10 @@ async def create(service: Service, fields: Fields) -> Response:
     source, target = fields.text("source_lang"), fields.text("target_lang")
     if not (direction := service.directions.find(source, target)):
         raise Refused(400, f"No model translates {shown(source)} into {shown(target)}.")
-    refuse_pivot(direction)
-    glossary = ServedGlossary(parsed_entries(fields.text("entries"), form), direction.name, name)
-    async with service.models.using(direction.models) as (model,):
-        await asyncio.to_thread(glossary.of_model, model, model.config.search)
-    service.glossaries[glossary.key] = glossary
-    return JSONResponse(_described(service, glossary), 201)
+    terms = _parsed(fields.text("entries"), form)
+    stored = StoredGlossary(name, direction.name, terms, await _encoded(service, terms, direction))
+    service.glossaries[stored.key] = stored
+    return JSONResponse(_described(service, stored), 201)
 
 
 async def listed(service: Service, _: Fields) -> Response:
@@ -44,19 +43,19 @@ async def listed(service: Service, _: Fields) -> Response:
 
 async def one(service: Service, fields: Fields) -> Response:
     """Answer `GET /v2/glossaries/ID`. Raise `Refused` (404) for an unknown glossary."""
-    return JSONResponse(_described(service, stored(service, fields.text("id"))))
+    return JSONResponse(_described(service, _stored(service, fields.text("id"))))
 
 
 async def entries(service: Service, fields: Fields) -> Response:
     """Answer `GET /v2/glossaries/ID/entries` with a line per term. Raise `Refused` (404)."""
-    terms = stored(service, fields.text("id")).terms
+    terms = _stored(service, fields.text("id")).terms
     lines = ("\t".join([source, *forms]) for source, forms in terms.items())
     return Response("\n".join(lines), media_type="text/tab-separated-values")
 
 
 async def delete(service: Service, fields: Fields) -> Response:
     """Answer `DELETE /v2/glossaries/ID`. Raise `Refused` (404) for an unknown glossary."""
-    del service.glossaries[stored(service, fields.text("id")).key]
+    del service.glossaries[_stored(service, fields.text("id")).key]
     return Response(status_code=204)
 
 
@@ -67,31 +66,24 @@ async def language_pairs(service: Service, _: Fields) -> Response:
     return JSONResponse({"supported_languages": languages})
 
 
-def stored(service: Service, key: str) -> ServedGlossary:
-    """Return a stored glossary. Raise `Refused` (404) if there is none with this id."""
-    if glossary := service.glossaries.get(key):
-        return glossary
-    raise Refused(404, f"There is no glossary {shown(key)}.")
-
-
-def by_id(service: Service, fields: Fields, direction: Direction) -> ServedGlossary | None:
+def by_id(service: Service, fields: Fields, direction: Direction) -> Glossary | None:
     """Return the glossary of the field `glossary_id`, if any. Raise `Refused` (404) if it is unknown, and
     (400) for another direction, without `source_lang`, and for the field `glossary_ids`."""
     if fields.values.get("glossary_ids"):
         raise Refused(400, "glossary_ids is not supported. Send one glossary_id.")
     if not (key := fields.text("glossary_id", "")):
         return None
-    glossary = stored(service, key)
+    stored = _stored(service, key)
     if not fields.text("source_lang", ""):
         raise Refused(400, "glossary_id needs source_lang.")
-    if glossary.direction != direction.name:
+    if stored.direction != direction.name:
         raise Refused(
-            400, f"The glossary is for {glossary.direction}, but the request is for {direction.name}."
+            400, f"The glossary is for {stored.direction}, but the request is for {direction.name}."
         )
-    return glossary
+    return stored.glossary
 
 
-def in_request(fields: Fields, direction: Direction) -> ServedGlossary | None:
+async def in_request(service: Service, fields: Fields, direction: Direction) -> Glossary | None:
     """Return the glossary in the field `glossary`, if any: an object of sources with a translation or a list
     of them, or a list of such pairs, also as JSON in a text. Raise `Refused` (400) for another form."""
     if (value := fields.values.get("glossary")) in (None, ""):
@@ -107,26 +99,67 @@ def in_request(fields: Fields, direction: Direction) -> ServedGlossary | None:
         ]
     if not isinstance(value, list) or not all(isinstance(row, list) for row in value):
         raise Refused(400, "glossary must be an object, or a list of lists.")
-    refuse_pivot(direction)
     rows = ([clean(text) if isinstance(text, str) else text for text in row] for row in value)
-    return ServedGlossary(checked_terms(rows, MAX_TERMS_IN_REQUEST), direction.name)
+    return await _encoded(service, _terms(rows, MAX_TERMS_IN_REQUEST), direction)
 
 
-def refuse_pivot(direction: Direction) -> None:
-    """Raise `Refused` (400) if two models translate in this direction."""
+def _terms(rows: Iterable[Sequence[object]], limit: int) -> Terms:
+    """Return the terms of rows, each a source and its accepted translations. Raise `Refused` (400) for other
+    rows, a repeated source, a text over `MAX_CHARACTERS`, and no terms or more than `limit`."""
+    texts: list[list[str]] = []
+    for number, row in enumerate(rows, start=1):
+        texts.append([text for text in row if isinstance(text, str) and len(text) <= MAX_CHARACTERS])
+        if len(texts[-1]) < len(row):
+            raise Refused(400, f"Entry {number:,} must have texts of up to {MAX_CHARACTERS:,} characters.")
+        if number > limit:
+            raise Refused(400, f"The glossary has more than {limit:,} entries. Shorten it.")
+    try:
+        return terms_of(texts, "entry")
+    except UserError as error:
+        raise Refused(400, str(error)) from error
+
+
+def _parsed(text: str, form: str) -> Terms:
+    """Return the terms of a text in DeepL's `form`: "tsv" with a source and its translations per line, or
+    "csv" with a source and a translation, whose further columns are languages. Raise `Refused` (400)."""
+    try:
+        rows = csv.reader(text.splitlines(), strict=True) if form == "csv" else None
+        entries = [row[:2] for row in rows] if rows else [line.split("\t") for line in text.splitlines()]
+    except csv.Error as error:
+        raise Refused(400, f"The entries are not valid CSV: {error}.") from error
+    return _terms(entries, MAX_TERMS)
+
+
+async def _encoded(service: Service, terms: Terms, direction: Direction) -> Glossary:
+    """Return the glossary for the model of `direction`. Raise `Refused` (400) if two models translate, for
+    terms that the model cannot write, and for search settings that cannot use a glossary."""
     if len(direction.models) > 1:
         raise Refused(400, f"No single model translates {direction.name}, so it cannot use a glossary.")
+    async with service.models.using(direction.models) as (model,):
+        try:
+            glossary = await asyncio.to_thread(model.glossary, terms)
+            glossary.check(model.config.search, model.tokenizers)
+        except UserError as error:
+            raise Refused(400, str(error)) from error
+    return glossary
 
 
-def _described(service: Service, glossary: ServedGlossary) -> Mapping[str, Any]:
+def _stored(service: Service, key: str) -> StoredGlossary:
+    """Return a stored glossary. Raise `Refused` (404) if there is none with this id."""
+    if glossary := service.glossaries.get(key):
+        return glossary
+    raise Refused(404, f"There is no glossary {shown(key)}.")
+
+
+def _described(service: Service, stored: StoredGlossary) -> Mapping[str, Any]:
     """Return a glossary as JSON data, without its entries."""
-    direction = service.directions.named[glossary.direction]
+    direction = service.directions.named[stored.direction]
     return {
-        "glossary_id": glossary.key,
+        "glossary_id": stored.key,
         "ready": True,
-        "name": glossary.name,
+        "name": stored.name,
         "source_lang": direction.source,
         "target_lang": direction.target,
-        "creation_time": glossary.created.isoformat(),
-        "entry_count": len(glossary.terms),
+        "creation_time": stored.created.isoformat(),
+        "entry_count": len(stored.terms),
     }

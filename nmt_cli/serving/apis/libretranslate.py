@@ -45,7 +45,7 @@ async def translate(service: Service, fields: Fields) -> Response:
         alternatives,
         markup,
         alignment=fields.yes("alignment"),
-        glossary=in_request(fields, direction),
+        glossary=await in_request(service, fields, direction),
     )
     confidence = fields.yes("confidence")
     if fields.yes("stream"):

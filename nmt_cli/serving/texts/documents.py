@@ -8,12 +8,12 @@ from typing import NamedTuple, TypeVar
 
 from nmt_cli.api import Model
 from nmt_cli.serving.directions import Direction
-from nmt_cli.serving.texts.glossaries import ServedGlossary
 from nmt_cli.text.formats import Format, blocks_of
 from nmt_cli.text.markup import Block
 from nmt_cli.text.tag_placement import UNIT, Shares
 from nmt_cli.translation.document import Document, Join
 from nmt_cli.translation.document import cut as cut_document
+from nmt_cli.translation.text.glossary import Glossary
 from nmt_cli.translation.text.unit_shares import links
 from nmt_cli.translation.translator import Translation
 
@@ -37,7 +37,7 @@ class Job:
     alignment: bool = False
     """Whether to align the words of each sentence with those of its translation."""
 
-    glossary: ServedGlossary | None = None
+    glossary: Glossary | None = None
     """Terms that the translations have. The direction must have one model."""
 
 

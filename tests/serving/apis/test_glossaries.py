@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from nmt_cli.serving.apis import glossaries
-from nmt_cli.serving.texts import glossaries as stored
 from tests.serving.conftest import Answer, Client
 
 BASIC = {"q": "ab c", "source": "en", "target": "de"}
@@ -106,7 +105,7 @@ def test_deepl_glossaries_that_cannot_be_used_are_refused(
 
 def test_the_server_stores_a_limited_number(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(glossaries, "MAX_GLOSSARIES", 1)
-    monkeypatch.setattr(stored, "MAX_TERMS", 1)
+    monkeypatch.setattr(glossaries, "MAX_TERMS", 1)
     answers = [deepl(client, entries="a\tb\nc\td"), deepl(client), deepl(client)]
     assert [answer.status for answer in answers] == [400, 201, 400]
     assert "has 1 glossaries, its limit" in answers[2].json()["message"]
