@@ -250,7 +250,7 @@ class TermsRule:
         # the form at another position would not avoid it.
         begun = self.totals_RT[rows, 1 - np.maximum(lengths, 2)]
         ranks = np.where(lengths > 1, begun, self.totals_RT[rows, -1] + log_probs)
-        # Hypotheses of a group have as many complete terms, and all or none of them are inside a form.
+        # Hypotheses of a group have the same number of complete terms, and all or none are inside a form.
         inside = np.where(lengths < 0, state.begun_R[rows] > 0, lengths > 0)
         groups = 2 * (state.complete_R[rows] + (lengths == 0)) + inside
         sentences = self.sentences_R[rows]
