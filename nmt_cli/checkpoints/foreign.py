@@ -10,27 +10,13 @@ from nmt_cli.errors import UserError
 from nmt_cli.runtime.foreign_text import parsed_json, read_ordinary
 from nmt_cli.runtime.zips import DAMAGE
 
-Toolkit = Literal[
-    "Hugging Face",
-    "CTranslate2",
-    "Argos Translate",
-    "Marian",
-    "fairseq",
-    "eole",
-    "OpenNMT-py",
-    "JoeyNMT",
-    "Sockeye",
-]
+Imported = Literal["Hugging Face", "CTranslate2", "Argos Translate", "Marian", "fairseq", "eole"]
+"""Toolkits whose models `nmt import` reads."""
+
 Format = Literal["GGUF", "ONNX", "TorchScript"]
 """Formats that models of toolkits are converted to."""
 
-ForeignKind = Literal[Toolkit, Format]
-
-IMPORTED: tuple[ForeignKind, ...] = (
-    *("Hugging Face", "CTranslate2", "Argos Translate"),
-    *("Marian", "fairseq", "eole"),
-)
-"""Toolkits whose models `nmt import` reads."""
+ForeignKind = Literal[Imported, "OpenNMT-py", "JoeyNMT", "Sockeye", Format]
 
 CTRANSLATE2_START = re.compile(rb"[\1-\6]\0{3}.\0\w{1,60}Spec\0")
 """The version, and the name of the specification after its length."""
@@ -73,7 +59,7 @@ def in_words(kind: ForeignKind) -> str:
 
 def remedy(kind: ForeignKind, path: Path) -> str:
     """Return a sentence that says how to get a model of nmt from the model of `kind` at `path`."""
-    if kind in IMPORTED:
+    if kind in get_args(Imported):
         return f"Convert it: nmt import {path} --out MODEL."
     if kind in get_args(Format):
         return "It was converted from another model. Give that model to nmt import."

@@ -1,7 +1,7 @@
 """Describe another toolkit's model in our terms, and write it as a model folder."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -32,6 +32,9 @@ ACTIVATIONS: Mapping[str, Activation] = {
 }
 """Our `model.activation` for each name in Hugging Face and fairseq."""
 
+PAIR = re.compile(r"(?:.*-)?([a-z]{2,3})-([a-z]{2,3})")
+"""Names of folders that end with both language codes, such as opus-mt-en-de."""
+
 LANGUAGE_CODE = re.compile(r">>\S+<<")
 
 UNTOUCHED = TextConfig(unicode="none", words="raw")
@@ -51,13 +54,17 @@ class ImportOptions:
     target_lang: str | None = None
     positions: PositionRule | None = None
 
-    def languages(self, source: str, target: str, where: Path) -> tuple[str, str]:
+    def languages(self, source: str, target: str, folder: Path) -> tuple[str, str]:
         """Return the source and target language from the options. If an option is missing, take the model's
-        `source` or `target`. Raise `UserError`, which names the path `where`, for an empty language."""
-        languages = self.source_lang or source, self.target_lang or target
+        `source` or `target`, or else the language in the name of `folder`, or of one of its next two parents,
+        as on the Hub. Raise `UserError`, which names `folder`, if there is none."""
+        whole = folder.resolve()
+        matches = [PAIR.fullmatch(path.name) for path in (whole, *whole.parents[:2])]
+        pair = next((match.groups() for match in matches if match), ("", ""))
+        languages = self.source_lang or source or pair[0], self.target_lang or target or pair[1]
         if not languages[0] or not languages[1]:
-            raise UserError(f"{where} does not record its languages. Add --source-lang and --target-lang.")
-        return languages[0], languages[1]
+            raise UserError(f"{folder} does not record its languages. Add --source-lang and --target-lang.")
+        return languages
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,31 +92,55 @@ class Foreign:
     """Training record of a model that nmt exported."""
 
 
-def sentencepiece_tokenizers(
+def foreign_tokenizers(
     languages: tuple[str, str],
     models: Mapping[Side, bytes],
     sides: Mapping[Side, Vocabulary],
+    *,
+    kind: Kind = "sentencepiece",
+    text: TextConfig = UNTOUCHED,
     symbols: tuple[str, ...] = (),
     begins: tuple[str, ...] = (),
     bare_source: bool = False,
 ) -> Tokenizers:
-    """Return tokenisers for `models`, the contents of SentencePiece files. `languages` are source and target.
-    A vocabulary is shared if `sides` has one object twice. The last arguments are those of `Recipe`. By
-    default, source entries like ">>de<<" are symbols."""
-    joint = sides["source"] is sides["target"]
+    """Return tokenisers for `models`, the contents of SentencePiece models, or codes of subword-nmt if `kind`
+    is "bpe". `languages` are source and target. Equal vocabularies are shared. Other arguments are those of
+    `Recipe`. By default, source entries like ">>de<<" are symbols."""
+    joint = sides["source"] == sides["target"]
     own = joint and models["source"] != models["target"]
     symbols = symbols or tuple(entry for entry in sides["source"].entries if LANGUAGE_CODE.fullmatch(entry))
-    kind: Kind = "sentencepiece"
     recipe = Recipe(
-        kind, joint, *languages, UNTOUCHED, symbols, own_models=own, begins=begins, bare_source=bare_source
+        kind, joint, *languages, text, symbols, own_models=own, begins=begins, bare_source=bare_source
     )
-    return numbered_tokenizers(recipe, {side: {"model": model} for side, model in models.items()}, sides)
+    files = {side: {"model": content} for side, content in models.items()}
+    for side, content in models.items() if kind == "bpe" else ():
+        alphabet = {*"".join(entry.removesuffix("@@") for entry in sides[side].entries)} - {" ", "\n"}
+        files[side] = {"codes": content, "characters.txt": "".join(sorted(alphabet)).encode()}
+    return numbered_tokenizers(recipe, files, sides)
 
 
-def bpe_files(codes: bytes, vocabulary: Vocabulary) -> dict[str, bytes]:
-    """Return the files of a BPE model of subword-nmt: its codes, and the characters of `vocabulary`."""
-    alphabet = {*"".join(entry.removesuffix("@@") for entry in vocabulary.entries)} - {" ", "\n"}
-    return {"codes": codes, "characters.txt": "".join(sorted(alphabet)).encode()}
+def foreign_vocabulary(
+    entries: Sequence[str],
+    rows: int,
+    where: Path | str,
+    *,
+    end: int,
+    unknown: int,
+    start: int | None = None,
+    never: Iterable[int] = (),
+) -> Vocabulary:
+    """Return the vocabulary of `entries`, padded to `rows`. Entries with line breaks become empty, because a
+    vocabulary cannot store them. Search produces neither empty entries nor ids in `never`, except `end` and
+    `unknown`. Raise `UserError`, which names `where`, for over `rows` entries, or a repeated one."""
+    if len(entries) > rows:
+        raise UserError(
+            f"{where} has {len(entries):,} entries, but the model has only {rows:,}. Copy it again."
+        )
+    texts = ["" if "\n" in entry else entry for entry in entries] + [""] * (rows - len(entries))
+    if len({*filter(None, texts)}) < sum(map(bool, texts)):
+        raise UserError(f"{where} has a piece twice. Copy it again.")
+    excluded = {*never, *(i for i, text in enumerate(texts) if not text)} - {end, unknown}
+    return Vocabulary(tuple(texts), end, start, unknown, tuple(sorted(excluded)))
 
 
 def check_free(out: Path) -> None:

@@ -96,13 +96,18 @@ class ForeignSettings:
         return checked
 
 
-def read_json(path: Path) -> Any:
-    """Return the parsed content of a JSON file. Raise `UserError` if the file is missing, too large, not an
-    ordinary file, or not JSON."""
+def read_file(path: Path) -> bytes:
+    """Return a file's content. Raise `UserError` if it is missing, too large, or not an ordinary file."""
     try:
-        return parsed_json(read_ordinary(path))
+        return read_ordinary(path)
     except FileNotFoundError as error:
         raise UserError(f"{path} is missing. Copy the whole folder again.") from error
+
+
+def read_json(path: Path) -> Any:
+    """Return the parsed content of a JSON file. Raise `UserError` as `read_file`, or if it is not JSON."""
+    try:
+        return parsed_json(read_file(path))
     except ValueError as error:
         raise UserError(f"{path} is damaged (it is not JSON). Copy it again.") from error
 
@@ -131,8 +136,8 @@ def read_ids(path: Path, rows: int) -> dict[str, int]:
 
 
 def read_text(path: Path) -> str:
-    """Return the text of a file. Raise `UserError` if it is not UTF-8, too large, or not an ordinary file."""
+    """Return the text of a file. Raise `UserError` if `read_file` does, or if it is not UTF-8."""
     try:
-        return read_ordinary(path).decode()
+        return read_file(path).decode()
     except UnicodeDecodeError as error:
         raise UserError(f"{path} is not UTF-8 text. Copy it again.") from error

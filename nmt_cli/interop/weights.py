@@ -5,8 +5,10 @@ half of the channels and cosines the second half. In ours, sines and cosines alt
 reorders the channels.
 """
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from itertools import product
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,17 +16,31 @@ from torch import Tensor
 from nmt_cli.checkpoints.model_folder import REAL
 from nmt_cli.errors import UserError
 from nmt_cli.model.config import ModelConfig
+from nmt_cli.model.embedding import sinusoids
 from nmt_cli.model.self_positions import BUCKETS
 from nmt_cli.text.tokenizers import Tokenizers
 
 SOURCE, TARGET = "encoder.embed_tokens.weight", "decoder.embed_tokens.weight"
 OUTPUT, BIAS = "output.weight", "output.bias"
-POSITIONS = {"source_embedding": "encoder.embed_positions", "target_embedding": "decoder.embed_positions"}
+POSITIONS = {
+    "source_embedding": "encoder.embed_positions.weight",
+    "target_embedding": "decoder.embed_positions.weight",
+}
 
 TIED_BY = {TARGET: ("all", "decoder", "embeddings"), SOURCE: ("all",)}
 """Values of `model.tie` that make an embedding equal to the output matrix, or to the source embedding."""
 
 MAX_ROWS = 1 << 24  # no vocabulary has more entries
+
+LAYER = re.compile(r"(encoder|decoder)\.layers\.(\d+)\.(.+)\.(weight|bias)")
+OPTIONAL = re.compile(r"output\.bias|.+(_proj|\.fc\w+)\.bias")
+"""Biases that are zeros if they are missing."""
+
+CHECKED = 256
+"""Number of positions at which tables are compared with sinusoids."""
+
+TOLERANCE = 0.01
+"""Maximum difference between sinusoids. Converters compute them in fp32 and may round them to bf16."""
 
 
 class Correspondence(NamedTuple):
@@ -42,10 +58,11 @@ class Correspondence(NamedTuple):
 def common_tensors(
     tensors: Mapping[str, Tensor], rename: Callable[[Mapping[str, Tensor]], dict[str, Tensor]], where: str
 ) -> dict[str, Tensor]:
-    """Return the tensors under the common names that `rename` gives. Errors name the file `where`. Raise
-    `UserError` for a tensor that is not a dense CPU vector or matrix of fp16, bf16, fp32 or fp64, or that
-    repeats numbers as a view. Also raise it for a missing output projection, and for an embedding or output
-    projection that is not a matrix of at most `MAX_ROWS` rows."""
+    """Return the tensors under the common names that `rename` gives, without biases if those of attention, or
+    that of the output, are zero. Errors name the file `where`. Raise `UserError` for a tensor that is not a
+    dense CPU vector or matrix of fp16, bf16, fp32 or fp64, or that repeats numbers as a view. Also raise it
+    for a missing output projection, and for an embedding or output projection that is not a matrix of at most
+    `MAX_ROWS` rows."""
     for name, tensor in tensors.items():
         dense = tensor.layout is torch.strided and tensor.device.type == "cpu"
         if not dense or tensor.dtype not in REAL:
@@ -58,6 +75,10 @@ def common_tensors(
                 f"{where}: {name} is {list(tensor.shape)}, not a vector or matrix. Copy it again."
             )
     tensors_by_name = rename(tensors)
+    for kind in ("_proj.bias", BIAS):  # biases of zeros are no biases
+        biases = [name for name in tensors_by_name if name.endswith(kind)]
+        for name in () if any(tensors_by_name[name].any() for name in biases) else biases:
+            del tensors_by_name[name]
     if OUTPUT not in tensors_by_name:
         raise UserError(f"{where} has no output projection, so nmt does not support this model.")
     for name in [name for name in (OUTPUT, SOURCE, TARGET) if name in tensors_by_name]:
@@ -88,8 +109,9 @@ def import_tensors(
     """Return our tensors in fp32 by our names, for the vocabularies of `tokenizers`.
 
     `tensors` have common names, and our order of channels if sines and cosines are `alternating`. Ignore
-    embeddings that `config.tie` makes equal to another matrix. Raise `UserError`, which names the file
-    `where`, for a tensor that is missing, unexpected, not finite, or of another shape.
+    embeddings that `config.tie` makes equal to another matrix. A missing bias is zeros, except in a norm.
+    Raise `UserError`, which names the file `where`, for a tensor that is missing, unexpected, not finite, or
+    of another shape.
     """
     order = torch.arange(config.width) if alternating else channel_order(config.width)
     imported: dict[str, Tensor] = {}
@@ -98,6 +120,8 @@ def import_tensors(
     for one in correspondences(config, source, target):
         parts: list[Tensor] = []
         for name, shape in one.theirs.items():
+            if name not in left and OPTIONAL.fullmatch(name):
+                left[name] = torch.zeros(shape)
             if name not in left:
                 raise UserError(f"{where} has no {name}, so nmt does not support this model.")
             part = left.pop(name).detach()
@@ -117,21 +141,22 @@ def import_tensors(
     return imported
 
 
-def export_tensors(tensors: Mapping[str, Tensor], config: ModelConfig) -> dict[str, Tensor]:
-    """Return our `tensors` under their common names, with channels in the other toolkits' order. Source and
-    target embeddings are always present, even if tied. Attention always has biases, which are zeros if the
-    model has none."""
-    target = tensors.get("target_embedding.matrix", tensors["output_matrix"])
-    source = tensors.get("source_embedding.matrix", target)
-    exported = {TARGET: to_halves(target), SOURCE: to_halves(source)}
-    back = channel_order(config.width).argsort()
+def export_tensors(
+    tensors: Mapping[str, Tensor], config: ModelConfig, *, alternating: bool = False
+) -> dict[str, Tensor]:
+    """Return our `tensors` under their common names. Channels are in the other toolkits' order, or in ours if
+    sines and cosines are `alternating`. Source and target embeddings are always present, even if tied."""
+    output = tensors["output_matrix"]
+    source = tensors.get("source_embedding.matrix", output)
+    target = tensors.get("target_embedding.matrix", source if config.tie == "embeddings" else output)
+    back = torch.arange(config.width) if alternating else channel_order(config.width).argsort()
+    exported = {TARGET: target.index_select(1, back), SOURCE: source.index_select(1, back)}
     for one in correspondences(config, len(source), len(target)):
         parts = torch.split(tensors[one.ours], [rows for rows, *_ in one.theirs.values()])
         for name, part in zip(one.theirs, parts, strict=True):
             for axis in one.channel_axes:
                 part = part.index_select(axis, back)
             exported[name] = part
-    exported = with_attention_biases(exported)
     return {name: tensor.detach().contiguous() for name, tensor in exported.items()}
 
 
@@ -145,13 +170,54 @@ def with_attention_biases(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return biases | dict(tensors)
 
 
-def without_zero_biases(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return `tensors`, by common names, without an output bias of zeros. If all biases of attention are
-    zero, leave out the biases of attention, too."""
-    attention = [name for name in tensors if name.endswith("_proj.bias")]
-    zero = set() if any(tensors[name].any() for name in attention) else {*attention}
-    zero |= {BIAS} if BIAS in tensors and not tensors[BIAS].any() else set()
-    return {name: tensor for name, tensor in tensors.items() if name not in zero}
+def has_biases(tensors: Mapping[str, Tensor], kind: str = "_proj") -> bool:
+    """Return whether attention, or another `kind` of layer, has a bias in `tensors`, by common names."""
+    return any(kind in name for name in tensors if name.endswith(".bias"))
+
+
+def architecture(tensors: Mapping[str, Tensor], *, joint: bool) -> dict[str, Any]:
+    """Return the settings of `ModelConfig` that follow from `tensors`, by common names. `joint` means that
+    both sides share a vocabulary."""
+    layers = {match.groups()[:2] for name in tensors if (match := LAYER.fullmatch(name))}
+    output, source, target = (tensors.get(name, torch.empty(0)) for name in (OUTPUT, SOURCE, TARGET))
+    if torch.equal(target, output):
+        tie = "all" if joint and torch.equal(source, output) else "decoder"
+    else:
+        tie = "embeddings" if joint and torch.equal(source, target) else "none"
+    return {
+        "encoder_layers": sum(stack == "encoder" for stack, _ in layers),
+        "decoder_layers": sum(stack == "decoder" for stack, _ in layers),
+        "width": output.shape[1],
+        "feed_forward": len(tensors.get("encoder.layers.0.fc1.weight", output)),
+        "norm_kind": "layer" if "encoder.layers.0.self_attn_layer_norm.bias" in tensors else "rms",
+        "gated": "encoder.layers.0.fc1_value.weight" in tensors,
+        "feed_forward_bias": has_biases(tensors, ".fc"),
+        "attention_bias": has_biases(tensors),
+        "output_bias": BIAS in tensors,
+        "tie": tie,
+    }
+
+
+def table_positions(tensors: dict[str, Tensor]) -> tuple[dict[str, Any], bool] | None:
+    """Return the settings of positions that follow from the tables in `tensors`, by common names, and whether
+    sines and cosines alternate. Remove tables of sinusoids. Other tables are learned, and cut to the rows
+    that both sides have. Return None without tables."""
+    names = [name for name in POSITIONS.values() if name in tensors]
+    if not names:
+        return None
+    tables = [tensors[name] for name in names]
+    rows, width = min(map(len, tables)), tables[0].shape[-1]
+    comparable = {table.shape[1:] for table in tables} == {(width,)} and width > 2 and width % 2 == 0
+    kinds = ("sinusoidal", "marian") if comparable else ()
+    for kind, first, alternating in product(kinds, range(3), (True, False)):
+        expected = sinusoids(min(rows, CHECKED), width, kind, first)
+        expected = expected if alternating else to_halves(expected)
+        if all(table[: len(expected)].float().allclose(expected, 0, TOLERANCE) for table in tables):
+            for name in names:
+                del tensors[name]
+            return {"positions": kind, "first_position": first}, alternating
+    tensors |= {name: tensors[name][:rows] for name in names}
+    return {"positions": "learned", "longest": rows}, True
 
 
 def correspondences(config: ModelConfig, source: int, target: int) -> Iterator[Correspondence]:
@@ -178,7 +244,7 @@ def _of_positions(config: ModelConfig) -> Iterator[Correspondence]:
     """Yield the `Correspondence` of each tensor of learned or relative positions."""
     if config.positions == "learned":
         for module, name in POSITIONS.items():
-            table = {f"{name}.weight": (config.longest, config.width)}
+            table = {name: (config.longest, config.width)}
             yield Correspondence(f"{module}.positions.table", table, [1])
     if config.positions == "relative":
         for stack in ("encoder", "decoder"):

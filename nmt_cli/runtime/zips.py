@@ -1,5 +1,6 @@
 """Read zip files from outside. Each member is checked before it is used."""
 
+import re
 import stat
 import zipfile
 import zlib
@@ -7,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from lzma import LZMAError
 from pathlib import Path, PurePosixPath
+from tempfile import TemporaryDirectory
 
 from nmt_cli.errors import UserError
 from nmt_cli.runtime.foreign_text import refuse_special
@@ -33,6 +35,18 @@ def opened(path: Path) -> Iterator[zipfile.ZipFile]:
         if isinstance(error, OSError) and error.errno:
             raise
         raise UserError(f"{path} is damaged, or not a zip archive ({error}). Copy it again.") from error
+
+
+@contextmanager
+def unpacked(path: Path, names: re.Pattern[str]) -> Iterator[Path]:
+    """Yield a temporary folder with the members of a zip file that have `names`. Raise `UserError` for a
+    damaged file, or if such a member is hostile."""
+    with TemporaryDirectory() as folder:
+        with opened(path) as archive:
+            needed = [info for info in archive.infolist() if names.fullmatch(info.filename)]
+            refuse_hostile(path, needed)
+            archive.extractall(folder, needed)
+        yield Path(folder)
 
 
 def check_whole(path: Path) -> None:

@@ -16,7 +16,7 @@ from nmt_cli.checkpoints.model_folder import weights
 from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.decoding.fast.packed import pack
 from nmt_cli.interop.importers.huggingface import usual_names
-from nmt_cli.interop.weights import import_tensors
+from nmt_cli.interop.weights import common_tensors, import_tensors
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.ragged import Layout
@@ -51,7 +51,7 @@ def marian(**settings: Any) -> "MarianMTModel":
 def copied(theirs: "MarianMTModel", config: ModelConfig, vocabulary: Vocabulary = KNOWN) -> Transformer:
     """Return our model with their weights, as an import would have it."""
     model = Transformer(config, vocabulary, vocabulary, joint=config.tie == "all").eval()
-    tensors = usual_names(theirs.state_dict())
+    tensors = common_tensors(theirs.state_dict(), usual_names, "Marian")
     side: Any = SimpleNamespace(vocabulary=vocabulary)
     tokenizers: Any = SimpleNamespace(source=side, target=side)
     imported = import_tensors(tensors, "Marian", config, tokenizers)

@@ -10,15 +10,13 @@ from typing import Any
 from nmt_cli.checkpoints.model_folder import Model
 from nmt_cli.interop.exporters import ctranslate2
 from nmt_cli.interop.exporters.exported import SPMS
+from nmt_cli.interop.importers.ctranslate2 import ARGOS_PENALTY
 from nmt_cli.language import without_region
 from nmt_cli.runtime.devices import Precision
 
 NAME, PRECISIONS = "Argos Translate", ctranslate2.PRECISIONS
 
-LENGTH_PENALTY = 0.2
-"""Length penalty that Argos Translate passes to CTranslate2."""
-
-SEARCH: Mapping[str, Any] = {**ctranslate2.SEARCH, "length_penalty": LENGTH_PENALTY}
+SEARCH: Mapping[str, Any] = {**ctranslate2.SEARCH, "length_penalty": ARGOS_PENALTY}
 
 
 def losses(model: Model) -> list[str]:
@@ -64,6 +62,6 @@ def translate(folder: Path, lines: list[str]) -> list[str]:
         (inner,) = root.iterdir()
         for name in SPMS.values():
             (inner / "model" / name).write_bytes((inner / "sentencepiece.model").read_bytes())
-        options = {"length_penalty": LENGTH_PENALTY, "replace_unknowns": True}
+        options = {"length_penalty": ARGOS_PENALTY, "replace_unknowns": True}
         texts = ctranslate2.translated(inner / "model", lines, "auto", **options)
         return [text.replace("_", " ") for text in texts]  # as Argos Translate does

@@ -6,21 +6,21 @@ from pathlib import Path
 from typing import Any
 
 import numpy
+import torch
+from torch import Tensor
 
 from nmt_cli.checkpoints.model_folder import Model, weights
 from nmt_cli.errors import UserError
 from nmt_cli.interop.exporters import exported
-from nmt_cli.model.config import ModelConfig
+from nmt_cli.interop.importers import ctranslate2 as importer
+from nmt_cli.interop.weights import BIAS, LAYER, OUTPUT, export_tensors
 from nmt_cli.model.embedding import sinusoids
 from nmt_cli.model.self_positions import FARTHEST
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.runtime.devices import Precision
 from nmt_cli.text.tokenizer import SIDES
 
-NAME = "CTranslate2"
-SEARCH: Mapping[str, Any] = {**exported.OVER_LENGTHS, "stop_early": True}
-"""The toolkit stops when the number of finished hypotheses reaches the beam size."""
-
+NAME, SEARCH = "CTranslate2", importer.STOPPING
 POSITIONS = 1024
 """Rows of the exported table of sinusoids. CTranslate2 truncates longer sentences."""
 
@@ -30,6 +30,11 @@ KINDS: Mapping[Precision, str | None] = {"fp32": None, "fp16": "float16", "int8"
 PRECISIONS: Sequence[Precision] = (*KINDS,)
 ACTIVATIONS = {"gelu_tanh": "GELUTanh"}
 """CTranslate2's names of activations that are not ours in capital letters."""
+
+MODULES = {part: module for module, parts in importer.IN_LAYER.items() for part in parts}
+OUTSIDE_LAYERS = {ours: theirs for theirs, ours in importer.OUTSIDE_LAYERS.items()}
+NORM_KINDS = {"weight": "gamma", "bias": "beta"}
+"""CTranslate2's names of modules of a layer, of other tensors, and of the tensors of a norm."""
 
 README = """# A translation model for CTranslate2
 
@@ -99,23 +104,40 @@ def filled(model: Transformer) -> Any:
     encoder = specs.transformer_spec.TransformerEncoderSpec(config.encoder_layers, config.heads, **options)
     decoder = specs.transformer_spec.TransformerDecoderSpec(config.decoder_layers, config.heads, **options)
     spec = specs.TransformerSpec(encoder, decoder)
-    # CTranslate2 quantises the arrays in place, so it gets copies.
-    tensors_by_name = {name: tensor.detach().numpy().copy() for name, tensor in weights(model).items()}
-    output = tensors_by_name["output_matrix"]
-    source = tensors_by_name.get("source_embedding.matrix", output)
-    tied = source if config.tie == "embeddings" else output
-    spec.encoder.embeddings[0].weight, spec.decoder.projection.weight = source, output
-    spec.decoder.embeddings.weight = tensors_by_name.get("target_embedding.matrix", tied)
-    excluded = list(model.target_vocabulary.never)
-    if excluded or "output_bias" in tensors_by_name:
-        bias = tensors_by_name.get("output_bias", numpy.zeros(len(output), numpy.float32)).copy()
+    tensors = export_tensors(weights(model), config, alternating=True)
+    if excluded := list(model.target_vocabulary.never):
+        bias = tensors.get(BIAS, torch.zeros(len(tensors[OUTPUT]))).clone()
         bias[excluded] = exported.EXCLUDED_BIAS
-        spec.decoder.projection.bias = bias
-    for stack, name in ((spec.encoder, "encoder"), (spec.decoder, "decoder")):
+        tensors[BIAS] = bias
+    for name in ("encoder", "decoder"):
+        stack, relative = getattr(spec, name), config.positions == "relative"
         stack.scale_embeddings = config.scale_embeddings
-        _fill_stack(stack, name, tensors_by_name, config)
+        for layer in stack.layer if relative else ():
+            layer.self_attention.relative_attention_bias = tensors[f"{name}.relative_bias"].numpy()
+            layer.self_attention.relative_attention_max_distance = numpy.int32(FARTHEST)
+        if config.positions in ("sinusoidal", "marian"):
+            table = sinusoids(POSITIONS, config.width, config.positions, config.first_position)
+            stack.position_encodings.encodings = table.numpy()
+    for name, array in _arrays(tensors).items():
+        module, _, kind = name.rpartition("/")
+        setattr(specs.model_spec.index_spec(spec, module), kind, array)
     spec.config.layer_norm_epsilon = config.norm_epsilon
     return spec
+
+
+def _arrays(tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+    """Return copies of `tensors`, which have common names, by CTranslate2's names. Join the parts of a
+    module. CTranslate2 quantises arrays in place."""
+    parts: dict[str, list[Tensor]] = {}
+    for name, tensor in tensors.items():
+        if name.endswith(".relative_bias"):
+            continue
+        if match := LAYER.fullmatch(name):
+            module, kind = MODULES[match[3]], match[4]
+            kind = NORM_KINDS[kind] if module.endswith("layer_norm") else kind
+            name = f"{match[1]}/layer_{match[2]}/{module}/{kind}"
+        parts.setdefault(OUTSIDE_LAYERS.get(name, name), []).append(tensor)
+    return {name: torch.cat(tensors).numpy() for name, tensors in parts.items()}
 
 
 def _package() -> Any:
@@ -123,46 +145,6 @@ def _package() -> Any:
         return importlib.import_module("ctranslate2")
     except ImportError as error:
         raise UserError("This format needs CTranslate2: pip install ctranslate2.") from error
-
-
-def _fill_stack(stack: Any, name: str, tensors_by_name: dict[str, Any], config: ModelConfig) -> None:
-    """Copy the weights of our stack `name`, "encoder" or "decoder", into `stack`, part of a specification.
-    Include positions and, in a pre-norm model, the final norm."""
-    if config.positions == "learned":
-        side = "source" if name == "encoder" else "target"
-        stack.position_encodings.encodings = tensors_by_name[f"{side}_embedding.positions.table"]
-    elif config.positions not in ("rotary", "relative"):
-        table = sinusoids(POSITIONS, config.width, config.positions, config.first_position)
-        stack.position_encodings.encodings = table.numpy()
-    for layer in stack.layer if config.positions == "relative" else ():
-        layer.self_attention.relative_attention_bias = tensors_by_name[f"{name}_positions.table"]
-        layer.self_attention.relative_attention_max_distance = numpy.int32(FARTHEST)
-    for number, layer in enumerate(stack.layer if config.gated else ()):
-        for part in ("weight", "bias") if config.feed_forward_bias else ("weight",):
-            inner = f"{name}.{number}.feed_forward.inner.{part}"
-            tensors_by_name[inner], gated_part = numpy.split(tensors_by_name[inner], 2)
-            setattr(layer.ffn.linear_0_noact, part, gated_part)
-    modules = {f"{name}_norm": stack.layer_norm} if config.norm == "pre" else {}
-    for number, layer in enumerate(stack.layer):
-        modules |= {f"{name}.{number}.{ours}": theirs for ours, theirs in _layer_modules(layer).items()}
-    for ours, theirs in modules.items():
-        kinds = ("gamma", "beta") if ours.endswith("norm") else ("weight", "bias")
-        for kind, value in zip(kinds, ("weight", "bias"), strict=True):
-            if (tensor := tensors_by_name.get(f"{ours}.{value}")) is not None:
-                setattr(theirs, kind, tensor)
-
-
-def _layer_modules(layer: Any) -> dict[str, Any]:
-    """Return the modules of a specification's `layer`, by the names of our modules in a layer."""
-    own = layer.self_attention
-    modules = dict(zip(("attention.query_key_value", "attention.output"), own.linear, strict=True))
-    modules["after_attention.norm"] = own.layer_norm
-    if hasattr(layer, "attention"):
-        names = ("cross.query", "cross.key_value", "cross.output")
-        modules |= zip(names, layer.attention.linear, strict=True)
-        modules["after_cross.norm"] = layer.attention.layer_norm
-    linear = {"feed_forward.inner": layer.ffn.linear_0, "feed_forward.outer": layer.ffn.linear_1}
-    return modules | linear | {"after_feed_forward.norm": layer.ffn.layer_norm}
 
 
 def translate(folder: Path, lines: list[str]) -> list[str]:

@@ -21,7 +21,15 @@ from nmt_cli.checkpoints.model_folder import Model, weights
 from nmt_cli.errors import UserError
 from nmt_cli.interop.exporters import exported
 from nmt_cli.interop.importers import huggingface as importer
-from nmt_cli.interop.weights import BIAS, OUTPUT, SOURCE, TARGET, export_tensors, to_halves
+from nmt_cli.interop.weights import (
+    BIAS,
+    OUTPUT,
+    SOURCE,
+    TARGET,
+    export_tensors,
+    to_halves,
+    with_attention_biases,
+)
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.embedding import sinusoids
 from nmt_cli.runtime.devices import Precision
@@ -132,7 +140,7 @@ def _text_files(tokenizers: Tokenizers) -> dict[str, Any]:
 def _tensors(ours: Mapping[str, Tensor], config: ModelConfig) -> dict[str, Tensor]:
     """Return tensors by transformers' names, with a padding row, and position tables if pre-norm. Tied
     matrices appear once. Padding gets the bias `EXCLUDED_BIAS`."""
-    common = export_tensors(ours, config)
+    common = with_attention_biases(export_tensors(ours, config))
     source, target, output = (common.pop(name) for name in (SOURCE, TARGET, OUTPUT))
     bias = common.pop(BIAS, torch.zeros(len(output)))
     source, target, output = (F.pad(matrix, (0, 0, 0, 1)) for matrix in (source, target, output))

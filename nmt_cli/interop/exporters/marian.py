@@ -16,7 +16,7 @@ from nmt_cli.errors import UserError
 from nmt_cli.interop.exporters import exported
 from nmt_cli.interop.importers import marian_yaml
 from nmt_cli.interop.importers.marian import IN_LAYER, OUTSIDE_LAYERS, SETTINGS
-from nmt_cli.interop.weights import BIAS, OUTPUT, SOURCE, TARGET, export_tensors
+from nmt_cli.interop.weights import BIAS, OUTPUT, SOURCE, TARGET, export_tensors, with_attention_biases
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.runtime.devices import Precision
 from nmt_cli.text.subword_models.pieces import Pieces
@@ -88,7 +88,7 @@ def arrays(model: Model, rows: Sequence[int], multiple: int = 1) -> dict[str, ND
     out further rows of matrices. Then add rows of zeros up to a multiple of `multiple`, with a bias that
     excludes them from search."""
     config = model.identity.config
-    common = export_tensors(weights(model.transformer), config)
+    common = with_attention_biases(export_tensors(weights(model.transformer), config))
     common.setdefault(BIAS, common[OUTPUT].new_zeros(len(common[OUTPUT])))
     for name, size in ((SOURCE, rows[0]), (TARGET, rows[1]), (OUTPUT, rows[1]), (BIAS, rows[1])):
         used, value = common[name][:size], exported.EXCLUDED_BIAS if name == BIAS else 0.0

@@ -3,41 +3,24 @@ Translate, which contain one."""
 
 import math
 import re
-import tempfile
 from collections.abc import Mapping, Sequence
-from itertools import product
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from nmt_cli.errors import UserError
-from nmt_cli.interop.exporters import argos as argos_export
-from nmt_cli.interop.exporters import ctranslate2 as ctranslate2_export
-from nmt_cli.interop.exporters.exported import EXCLUDED_BIAS
-from nmt_cli.interop.foreign import POSITIONS, Activation, Foreign, ImportOptions, Positions
-from nmt_cli.interop.foreign_settings import ForeignSettings, read_json, read_settings
+from nmt_cli.interop import weights
+from nmt_cli.interop.exporters.exported import EXCLUDED_BIAS, OVER_LENGTHS
+from nmt_cli.interop.foreign import POSITIONS, Activation, Foreign, ImportOptions
+from nmt_cli.interop.foreign_settings import ForeignSettings, read_settings, read_settings_if_any
 from nmt_cli.interop.importers.ctranslate2_binary import read_binary
 from nmt_cli.interop.importers.ctranslate2_text import QUICKMT, tokenizers_beside, vocabularies
 from nmt_cli.interop.importers.huggingface import POSITIONS_NOTE
-from nmt_cli.interop.weights import (
-    BIAS,
-    OUTPUT,
-    SOURCE,
-    TARGET,
-    common_tensors,
-    import_tensors,
-    to_halves,
-    with_attention_biases,
-    without_zero_biases,
-)
-from nmt_cli.interop.weights import POSITIONS as TABLES
 from nmt_cli.model.config import ModelConfig
-from nmt_cli.model.embedding import sinusoids
 from nmt_cli.model.self_positions import FARTHEST
-from nmt_cli.runtime.zips import opened, refuse_hostile
-from nmt_cli.text.tokenizer import SIDES
+from nmt_cli.runtime.zips import unpacked
 
 WEIGHTS, CONFIG, METADATA = "model.bin", "config.json", "metadata.json"
 REVISIONS = range(2, 8)
@@ -47,9 +30,6 @@ PACKAGED = re.compile(
     r"[^/\\]+/(?:metadata\.json|sentencepiece\.model|bpe\.model|model/[\w.-]+\.(?:bin|json|txt))"
 )
 """Names of the files to extract from a package of Argos Translate."""
-
-LANGUAGES = re.compile(r".*-([a-z]{2,3})-([a-z]{2,3})")
-"""Folder names of quickmt. They end with both language codes. On the Hub, the folder's parents have them."""
 
 LAYER = re.compile(r"(encoder|decoder)/layer_([0-9]{1,4})/(\w+/\w+)/(\w+)")
 RELATIVE = re.compile(r"(encoder|decoder)/layer_[0-9]{1,4}/self_attention/relative_attention_bias")
@@ -70,35 +50,39 @@ IN_LAYER: Mapping[str, Sequence[str]] = {
 """Common names of the modules of a layer, by CTranslate2's. A module with several names joins them."""
 
 OUTSIDE_LAYERS = {
-    "encoder/embeddings_0/weight": SOURCE,
-    "encoder/embeddings/weight": SOURCE,  # before revision 5
-    "decoder/embeddings/weight": TARGET,
-    "decoder/projection/weight": OUTPUT,
-    "decoder/projection/bias": BIAS,
+    "encoder/embeddings/weight": weights.SOURCE,  # before revision 5
+    "encoder/embeddings_0/weight": weights.SOURCE,
+    "decoder/embeddings/weight": weights.TARGET,
+    "decoder/projection/weight": weights.OUTPUT,
+    "decoder/projection/bias": weights.BIAS,
     "encoder/layer_norm/gamma": "encoder.layer_norm.weight",
     "encoder/layer_norm/beta": "encoder.layer_norm.bias",
     "decoder/layer_norm/gamma": "decoder.layer_norm.weight",
     "decoder/layer_norm/beta": "decoder.layer_norm.bias",
-    "encoder/position_encodings/encodings": f"{TABLES['source_embedding']}.weight",
-    "decoder/position_encodings/encodings": f"{TABLES['target_embedding']}.weight",
+    "encoder/position_encodings/encodings": weights.POSITIONS["source_embedding"],
+    "decoder/position_encodings/encodings": weights.POSITIONS["target_embedding"],
 }
-"""Common names of other tensors, by CTranslate2's."""
+"""Common names of other tensors, by CTranslate2's. Exports have the last name of a tensor."""
 
 ACTIVATIONS: Mapping[int, Activation] = {0: "relu", 1: "gelu_tanh", 2: "swish", 3: "gelu"}
 """Our `model.activation` by the number in CTranslate2."""
 
-IRRELEVANT = ("embeddings_merge", "alignment_layer", "alignment_heads")
-"""Flags that change no translation."""
-
-INNER, IS_BIAS = re.compile(r"\.fc\w+\.weight$"), re.compile(r"_proj\.bias$")
-TOLERANCE = 0.01
-"""Maximum difference between sinusoids. Converters compute them in fp32 and may round them to bf16."""
+FLAGS = (
+    *("with_source_bos", "with_source_eos", "with_target_bos", "start_from_zero_embedding", "pre_norm"),
+    *("num_heads", "num_heads_kv", "head_dim", "queries_scale", "activation", "scale_embeddings"),
+    *("rotary_dim", "rotary_base", "rotary_interleave", "relative_attention_max_distance"),
+    *("embeddings_merge", "alignment_layer", "alignment_heads"),  # change no translation
+)
+"""Variables without axes that a supported model may have."""
 
 LONGEST = 256
 """Maximum target tokens in CTranslate2 by default."""
 
+STOPPING: Mapping[str, Any] = {**OVER_LENGTHS, "stop_early": True}
+"""The toolkit stops when the number of finished hypotheses reaches the beam size."""
+
 SEARCH: Mapping[str, Any] = {
-    **ctranslate2_export.SEARCH,
+    **STOPPING,
     "beam": 2,
     "min_length": 1,
     "cap_ratio": 0.0,
@@ -107,7 +91,10 @@ SEARCH: Mapping[str, Any] = {
 }
 """Defaults of CTranslate2."""
 
-ARGOS_SEARCH = {**SEARCH, "beam": 4, "length_penalty": argos_export.LENGTH_PENALTY, "unknown": False}
+ARGOS_PENALTY = 0.2
+"""Length penalty that Argos Translate passes to CTranslate2."""
+
+ARGOS_SEARCH = {**SEARCH, "beam": 4, "length_penalty": ARGOS_PENALTY, "unknown": False}
 """Settings of Argos Translate. It replaces unknown tokens by source tokens, so nmt avoids them."""
 
 
@@ -115,33 +102,21 @@ def read(folder: Path, options: ImportOptions) -> Foreign:
     """Return the model in a folder of CTranslate2, with SentencePiece models beside `model.bin`. Raise
     `UserError` for missing files, or a model that nmt cannot express."""
     search = {**SEARCH, "beam": 5} if (folder / QUICKMT[0]).is_file() else SEARCH
-    path = folder.resolve()
-    matches = (LANGUAGES.fullmatch(one.name) for one in (path, *path.parents[:2]))
-    pairs = [(match[1], match[2]) for match in matches if match]
-    return _read(folder, folder, [*pairs, ("", "")][0], options, search)
+    return _read(folder, folder, ("", ""), options, search, "CTranslate2")
 
 
 def read_package(path: Path, options: ImportOptions) -> Foreign:
     """Return the model of a package of Argos Translate, an `.argosmodel` or an installed folder. Raise
     `UserError` for another package, a hostile or damaged file, or a model that nmt cannot express."""
     if path.is_dir():
-        return _read_package(path, options)
-    with tempfile.TemporaryDirectory() as unpacked:
-        with opened(path) as package:
-            needed = [info for info in package.infolist() if PACKAGED.fullmatch(info.filename)]
-            refuse_hostile(path, needed)
-            package.extractall(unpacked, needed)
-        folders = [*Path(unpacked).iterdir()]
+        metadata = read_settings(path / METADATA)
+        languages = metadata.text("from_code", ""), metadata.text("to_code", "")
+        return _read(path / "model", path, languages, options, ARGOS_SEARCH, "Argos Translate")
+    with unpacked(path, PACKAGED) as folder:
+        folders = [*folder.iterdir()]
         if len(folders) != 1:
             raise UserError(f"{path} has {len(folders)} folders with a model. A package has one.")
-        return _read_package(folders[0], options)
-
-
-def _read_package(folder: Path, options: ImportOptions) -> Foreign:
-    """Return the model in the folder of a package of Argos Translate."""
-    metadata = read_settings(folder / METADATA)
-    languages = metadata.text("from_code", ""), metadata.text("to_code", "")
-    return _read(folder / "model", folder, languages, options, ARGOS_SEARCH, "Argos Translate")
+        return read_package(folders[0], options)
 
 
 def _read(
@@ -150,60 +125,67 @@ def _read(
     languages: tuple[str, str],
     options: ImportOptions,
     search: Mapping[str, Any],
-    kind: str = "CTranslate2",
+    kind: str,
 ) -> Foreign:
     """Return the model in `folder`, with the SentencePiece models in the folder `beside`. `search` has the
-    settings of the toolkit `kind`, and `languages` those that the model records, or ""."""
+    settings of the toolkit `kind`, and `languages` those that the package records, or ""."""
     where = folder / WEIGHTS
-    if not where.is_file():
-        raise UserError(f"{where} is missing. Copy the whole folder again.")
     binary = read_binary(where)
     if binary.specification != "TransformerSpec" or binary.revision not in REVISIONS:
         raise UserError(
             f"{where} is a {binary.specification} of revision {binary.revision}. nmt import supports "
             f"TransformerSpec, an encoder and a decoder, of revision {REVISIONS[0]} to {REVISIONS[-1]}."
         )
-    flags = {name: tensor.item() for name, tensor in binary.tensors.items() if not tensor.dim()}
+    flags = _flags(binary.tensors, str(where))
     settings = _settings(folder, binary.version, flags)
     arrays = {name: tensor for name, tensor in binary.tensors.items() if tensor.dim()}
-    tensors = common_tensors(arrays, _usual_names, str(where))
-    flagged = _flagged(flags, tensors[OUTPUT].shape[1], str(where))
-    positions, alternating = _positions(tensors, flags, flagged, options)
-    zeros = flagged["start"] == "zeros"
+    tensors = weights.common_tensors(arrays, _usual_names, str(where))
+    described = _described(flags, tensors[weights.OUTPUT].shape[1])
+    zeros = described["start"] == "zeros"
     # Users of Marian's models, which start with zeros, add the end token themselves.
     bare = not zeros and not settings.flag("add_source_eos", False)
-    rows = len(tensors.get(SOURCE, tensors[OUTPUT])), len(tensors[OUTPUT])
+    rows = len(tensors.get(weights.SOURCE, tensors[weights.OUTPUT])), len(tensors[weights.OUTPUT])
     sides = vocabularies(folder, settings, rows, _excluded(tensors), zeros=zeros, bare=bare)
-    recorded = [settings.text(f"{side}_lang", lang) for side, lang in zip(SIDES, languages, strict=True)]
-    pair = options.languages(recorded[0], recorded[1], beside)
-    tokenizers = tokenizers_beside(beside, pair, sides, bare)
-    config = _config(tensors, {**flagged, **positions}, settings, sides["source"] is sides["target"])
-    if left := [name for name, value in flags.items() if value and not name.endswith(IRRELEVANT)]:
-        raise UserError(f"{where} has {left[0]}, which nmt import does not support.")
-    imported = import_tensors(tensors, str(where), config, tokenizers, alternating=alternating)
+    described |= weights.architecture(tensors, joint=sides["source"] is sides["target"])
+    alternating = _add_positions(described, tensors, options)
+    epsilon = settings.number("layer_norm_epsilon", 1e-6 if described["norm_kind"] == "rms" else 1e-5)
+    config = ModelConfig(**described, norm_epsilon=epsilon)
+    pair = settings.text("source_lang", languages[0]), settings.text("target_lang", languages[1])
+    tokenizers = tokenizers_beside(beside, options.languages(*pair, beside), sides, bare)
+    imported = weights.import_tensors(tensors, str(where), config, tokenizers, alternating=alternating)
     notes = [POSITIONS_NOTE] if zeros and config.positions == "sinusoidal" else []
     return Foreign(kind, config, tokenizers, imported, search, min(LONGEST, config.limit or LONGEST), notes)
 
 
-def _settings(folder: Path, version: int, flags: dict[str, Any]) -> ForeignSettings:
-    """Return the settings in `config.json`. Up to `version` 5, `flags` have some of them, which are removed.
-    Raise `UserError` for an unsupported setting."""
-    path = folder / CONFIG
-    described = read_json(path) if path.is_file() else {}
-    settings = ForeignSettings(described, str(path))
-    if version < 6:
-        bos, eos = (bool(flags.pop(f"with_source_{name}", 0)) for name in ("bos", "eos"))
-        start = "<s>" if flags.pop("with_target_bos", 1) else "</s>"
-        old = {"add_source_bos": bos, "add_source_eos": eos, "decoder_start_token": start}
-        settings = ForeignSettings({**described, **old}, str(path))
+def _flags(variables: Mapping[str, Tensor], where: str) -> ForeignSettings:
+    """Return the variables without axes by the last part of their names. Raise `UserError`, which names
+    `where`, for one that nmt does not support, or with two values in the model."""
+    flags: dict[str, Any] = {}
+    for path, tensor in variables.items():
+        name = path.rpartition("/")[2]
+        if not tensor.dim() and tensor and name not in FLAGS:
+            raise UserError(f"{where} has {path}, which nmt import does not support.")
+        if not tensor.dim() and flags.setdefault(name, tensor.item()) != tensor.item():
+            raise UserError(f"{where}: {name} has two values, which nmt import does not support.")
+    return ForeignSettings(flags, where)
+
+
+def _settings(folder: Path, version: int, flags: ForeignSettings) -> ForeignSettings:
+    """Return the settings in `config.json`. Up to `version` 5, `flags` have some of them. Raise `UserError`
+    for an unsupported setting."""
+    settings = read_settings_if_any(folder / CONFIG)
+    if version < 6:  # as in most packages of Argos Translate
+        start = "<s>" if flags.integer("with_target_bos", 1) else "</s>"
+        old: dict[str, Any] = {"decoder_start_token": start}
+        old |= {f"add_source_{name}": flags.equals(f"with_source_{name}", 1) for name in ("bos", "eos")}
+        settings |= ForeignSettings(old, settings.where)
     settings.demand("quantization_type", 0)
     settings.demand("add_source_bos", False)
     return settings
 
 
 def _usual_names(arrays: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the tensors under their common names, without zero biases. Split joined projections. Add zeros
-    for missing biases of attention, and of feed-forward layers, if the model has others."""
+    """Return the tensors under their common names. Split joined projections."""
     tensors: dict[str, Tensor] = {}
     for name, array in arrays.items():
         match, bias = LAYER.fullmatch(name), RELATIVE.fullmatch(name)
@@ -215,134 +197,59 @@ def _usual_names(arrays: Mapping[str, Tensor]) -> dict[str, Tensor]:
             continue  # all layers of a stack have the same
         else:
             tensors[OUTSIDE_LAYERS.get(name, name)] = array
-    tensors = without_zero_biases(tensors)
-    inner = [name.removesuffix("weight") for name in tensors if INNER.search(name)]
-    if any(f"{name}bias" in tensors for name in inner):
-        tensors = {f"{name}bias": torch.zeros(len(tensors[f"{name}weight"])) for name in inner} | tensors
-    return with_attention_biases(tensors) if any(map(IS_BIAS.search, tensors)) else tensors
+    return tensors
 
 
-def _flagged(flags: dict[str, Any], width: int, where: str) -> dict[str, Any]:
-    """Return our settings that follow from `flags`, and remove those. Raise `UserError`, which names `where`,
-    for a value that nmt does not support."""
-    heads = int(_only(flags, "num_heads", 8))
-    activation, scale = _only(flags, "activation", 0), _only(flags, "scale_embeddings", 1)
-    head_width = int(_only(flags, "head_dim", 0)) or width // max(heads, 1)
+def _described(flags: ForeignSettings, width: int) -> dict[str, Any]:
+    """Return our settings that follow from `flags`. Raise `UserError` for a value that nmt lacks."""
+    heads, scale = flags.integer("num_heads", 8), flags.number("scale_embeddings", width**0.5)
+    head_width = max(flags.integer("head_dim", 0) or width // max(heads, 1), 1)
     usual = head_width**-0.5
+    close = math.isclose(flags.number("queries_scale", usual), usual, rel_tol=1e-3)
+    flags.demand("queries_scale", flags.number("queries_scale", usual) if close else usual)
     # An integer says whether to scale by sqrt(width). Any other number is the scale.
-    is_scaled = bool(scale) if isinstance(scale, int) else math.isclose(scale, width**0.5, rel_tol=1e-3)
-    for name, value, *supported in (
-        ("activation", activation, *ACTIVATIONS),
-        ("scale_embeddings", 1 if is_scaled else scale, 0, 1),
-        ("num_heads_kv", _only(flags, "num_heads_kv", heads), heads),
-        ("queries_scale", round(_only(flags, "queries_scale", usual), 4), round(usual, 4)),
-    ):
-        if value not in supported:
-            listed = ", ".join(map(str, supported))
-            raise UserError(f"{where}: {name} is {value} in the weights. nmt import supports {listed}.")
+    is_scaled = flags.equals("scale_embeddings", 1) or math.isclose(scale, width**0.5, rel_tol=1e-3)
+    flags.demand("scale_embeddings", scale if is_scaled else 0, 1)
+    flags.demand("activation", *ACTIVATIONS)
+    flags.demand("num_heads_kv", heads)
+    flags.demand("rotary_dim", 0, head_width)  # 0 is all channels of a head
+    flags.demand("rotary_base", 10_000)
+    flags.demand("rotary_interleave", 0)
+    flags.demand("relative_attention_max_distance", FARTHEST)
     own_width = head_width if head_width * heads != width else 0
     return {
         "heads": heads,
         "key_width": own_width,
         "value_width": own_width,
-        "norm": "pre" if _only(flags, "pre_norm", 1) else "post",
-        "activation": ACTIVATIONS[int(activation)],
+        "norm": "pre" if flags.integer("pre_norm", 1) else "post",
+        "activation": ACTIVATIONS[flags.integer("activation", 0)],
         "scale_embeddings": is_scaled,
-        "start": "zeros" if _only(flags, "start_from_zero_embedding", 0) else "mark",
+        "start": "zeros" if flags.integer("start_from_zero_embedding", 0) else "mark",
+        "positions": "rotary" if "rotary_dim" in flags else "marian",
     }
 
 
-def _config(
-    tensors: dict[str, Tensor], flagged: Mapping[str, Any], settings: ForeignSettings, joint: bool
-) -> ModelConfig:
-    """Return the architecture. `flagged` has settings of `_flagged` and `_positions`. `joint` means that the
-    sides share a vocabulary."""
-    stacks = [f"{stack}.layers." for stack in ("encoder", "decoder")]
-    layers = [len({name.split(".")[2] for name in tensors if name.startswith(stack)}) for stack in stacks]
-    is_rms = "encoder.layers.0.self_attn_layer_norm.bias" not in tensors
-    return ModelConfig(
-        encoder_layers=layers[0],
-        decoder_layers=layers[1],
-        width=tensors[OUTPUT].shape[1],
-        feed_forward=len(tensors.get("encoder.layers.0.fc1.weight", tensors[OUTPUT])),
-        norm_kind="rms" if is_rms else "layer",
-        norm_epsilon=settings.number("layer_norm_epsilon", 1e-6 if is_rms else 1e-5),
-        gated="encoder.layers.0.fc1_value.weight" in tensors,
-        feed_forward_bias="encoder.layers.0.fc1.bias" in tensors,
-        attention_bias=any(map(IS_BIAS.search, tensors)),
-        output_bias=BIAS in tensors,
-        tie=_tie(tensors, joint),
-        **flagged,
-    )
-
-
-def _tie(tensors: Mapping[str, Tensor], joint: bool) -> Literal["all", "decoder", "embeddings", "none"]:
-    """Return which of the embedding and output matrices are equal."""
-    output, source, target = (tensors.get(name, torch.empty(0)) for name in (OUTPUT, SOURCE, TARGET))
-    if torch.equal(target, output):
-        return "all" if joint and torch.equal(source, output) else "decoder"
-    return "embeddings" if joint and torch.equal(source, target) else "none"
-
-
-def _positions(
-    tensors: dict[str, Tensor], flags: dict[str, Any], flagged: Mapping[str, Any], options: ImportOptions
-) -> tuple[dict[str, Any], bool]:
-    """Return our settings of positions, and whether sines and cosines alternate. Remove tables of sinusoids
-    from `tensors`. Other tables are learned, and cut to the rows that both sides have. Raise `UserError` for
-    rotary or relative positions of another kind than ours."""
-    rotary = [
-        _only(flags, f"rotary_{name}", default)
-        for name, default in (("dim", -1), ("base", 10_000), ("interleave", 0))
-    ]
-    head_width = flagged["key_width"] or tensors[OUTPUT].shape[1] // max(flagged["heads"], 1)
-    farthest = _only(flags, "relative_attention_max_distance", FARTHEST)
-    if rotary[0] not in (-1, 0, head_width) or rotary[1:] != [10_000, 0] or farthest != FARTHEST:
-        raise UserError(
-            f"the model has rotary positions of {rotary} (dim, base, interleave), or relative ones up to "
-            f"{farthest}. nmt import supports [0, 10000, 0] and {FARTHEST}."
-        )
-    if "encoder.relative_bias" in tensors or rotary[0] >= 0:
-        return {"positions": "rotary" if rotary[0] >= 0 else "relative"}, True
-    names = [name for table in TABLES.values() if (name := f"{table}.weight") in tensors]
-    if not names:  # CTranslate2 adds sinusoids
-        return {"positions": "marian", "first_position": 1}, False
-    tables = [tensors.pop(name) for name in names]
-    rows, width = min(map(len, tables)), tables[0].shape[-1]
-    kinds: Sequence[Positions] = ("sinusoidal", "marian") if width > 2 and width % 2 == 0 else ()
-    for kind, first in product(kinds, range(3)):
-        table = sinusoids(min(rows, LONGEST), width, kind, first)
-        for alternating, expected in ((True, table), (False, to_halves(table))):
-            if all(_close(table, expected) for table in tables):
-                kind = POSITIONS[options.positions] if options.positions else kind
-                return {"positions": kind, "first_position": first}, alternating
-    tensors |= {name: table[:rows] for name, table in zip(names, tables, strict=True)}
-    return {"positions": "learned", "longest": rows}, True
-
-
-def _close(table: Tensor, expected: Tensor) -> bool:
-    """Return whether the first rows of `table` are `expected`, up to rounding."""
-    first = table[: len(expected)].float()
-    return first.shape == expected.shape and bool((first - expected).abs().max() <= TOLERANCE)
-
-
-def _only(flags: dict[str, Any], name: str, default: float) -> float:
-    """Remove a flag of one or all parts of the model, and return its only value. Raise `UserError` if it is
-    not a number, or if parts differ."""
-    values = {flags.pop(key) for key in [*flags] if key.rpartition("/")[2] == name} or {default}
-    value: float = values.pop()
-    if values or not math.isfinite(value):
-        raise UserError(
-            f"{name} is not the same number in all parts of the model, so nmt does not support it."
-        )
-    return value
+def _add_positions(described: dict[str, Any], tensors: dict[str, Tensor], options: ImportOptions) -> bool:
+    """Add our settings of positions to `described`, and remove tables of sinusoids from `tensors`. Return
+    whether sines and cosines alternate."""
+    if "encoder.relative_bias" in tensors:
+        described["positions"] = "relative"
+    if described["positions"] != "marian":
+        return True
+    # Without a table, CTranslate2 adds sinusoids.
+    positions, alternating = weights.table_positions(tensors) or ({"first_position": 1}, False)
+    described |= positions
+    if options.positions and "first_position" in positions:
+        described["positions"] = POSITIONS[options.positions]
+    return alternating
 
 
 def _excluded(tensors: dict[str, Tensor]) -> set[int]:
     """Return the entries with `EXCLUDED_BIAS`. If all others have a bias of 0, remove it from `tensors`."""
-    bias = tensors.get(BIAS)
+    bias = tensors.get(weights.BIAS)
     if bias is None or bias.dim() != 1:
         return set()
     is_excluded = bias <= 0.9 * EXCLUDED_BIAS  # perhaps rounded to bf16
     if is_excluded.any() and not bias[~is_excluded].any():
-        del tensors[BIAS]
+        del tensors[weights.BIAS]
     return {*is_excluded.nonzero().flatten().tolist()}

@@ -5,12 +5,11 @@ from pathlib import Path
 
 from nmt_cli.errors import UserError
 from nmt_cli.interop.exporters.exported import SPMS, UNUSED
-from nmt_cli.interop.foreign import bpe_files, sentencepiece_tokenizers
-from nmt_cli.interop.foreign_settings import ForeignSettings, read_json, read_text
-from nmt_cli.runtime.foreign_text import read_ordinary
+from nmt_cli.interop.foreign import foreign_tokenizers, foreign_vocabulary
+from nmt_cli.interop.foreign_settings import ForeignSettings, read_file, read_json, read_text
 from nmt_cli.text.config import TextConfig
 from nmt_cli.text.tokenizer import SIDES, Side
-from nmt_cli.text.tokenizers import Recipe, Tokenizers, numbered_tokenizers
+from nmt_cli.text.tokenizers import Tokenizers
 from nmt_cli.text.vocabulary import Vocabulary
 
 BPE = "bpe.model"
@@ -37,12 +36,11 @@ def tokenizers_beside(
     models or codes."""
     for names in SEGMENTERS:
         if all((folder / name).is_file() for name in names):
-            models = {side: read_ordinary(folder / name) for side, name in zip(SIDES, names, strict=True)}
-            return sentencepiece_tokenizers(languages, models, sides, bare_source=bare)
+            models = {side: read_file(folder / name) for side, name in zip(SIDES, names, strict=True)}
+            return foreign_tokenizers(languages, models, sides, bare_source=bare)
     if (folder / BPE).is_file():
-        codes, joint = read_ordinary(folder / BPE), sides["source"] is sides["target"]
-        recipe = Recipe("bpe", joint, *languages, MOSES, bare_source=bare)
-        return numbered_tokenizers(recipe, {side: bpe_files(codes, sides[side]) for side in SIDES}, sides)
+        codes = dict.fromkeys(SIDES, read_file(folder / BPE))
+        return foreign_tokenizers(languages, codes, sides, kind="bpe", text=MOSES, bare_source=bare)
     listed = ", or ".join(" and ".join(dict.fromkeys(names)) for names in SEGMENTERS)
     raise UserError(f"{folder} has no SentencePiece model ({listed}) and no {BPE}. Copy it there.")
 
@@ -60,16 +58,17 @@ def vocabularies(
     ones, it is one object. Search never produces start tokens, padding and ids in `excluded`. `zeros` means
     no start token, and `bare` that sources have no end token. Raise `UserError` for a missing or damaged
     file, too many entries, or a missing special token."""
-    source, target = [_entries(folder, side, count) for side, count in zip(SIDES, rows, strict=True)]
-    own = _vocabulary(target, settings, excluded, zeros=zeros)
-    if source == target:
+    source, target = [_entries(folder, side) for side in SIDES]
+    own = _vocabulary(target, rows[1], folder, settings, excluded, zeros=zeros)
+    if (source, rows[0]) == (target, rows[1]):
         return dict.fromkeys(SIDES, own)
-    return {"source": _vocabulary(source, settings, set(), zeros=True, bare=bare), "target": own}
+    other = _vocabulary(source, rows[0], folder, settings, set(), zeros=True, bare=bare)
+    return {"source": other, "target": own}
 
 
-def _entries(folder: Path, side: Side, rows: int) -> list[str]:
-    """Return the `rows` entries in {shared,SIDE}_vocabulary.json, or .txt with one entry per line. Those that
-    the file lacks are "". Raise `UserError` for a missing file, another content, or more entries."""
+def _entries(folder: Path, side: Side) -> list[str]:
+    """Return the entries in {shared,SIDE}_vocabulary.json, or .txt with one entry per line. Raise `UserError`
+    for a missing file, or another content."""
     paths = [folder / f"{name}_vocabulary.{kind}" for name in ("shared", side) for kind in ("json", "txt")]
     if not (path := next(filter(Path.is_file, paths), None)):
         raise UserError(
@@ -78,35 +77,41 @@ def _entries(folder: Path, side: Side, rows: int) -> list[str]:
     if path.suffix == ".json":
         entries = read_json(path)
     else:
-        entries = read_text(path).removesuffix("\n").split("\n")
-        if all(entry.endswith("\r") for entry in entries):
-            entries = [entry[:-1] for entry in entries]
+        entries = read_text(path).replace("\r\n", "\n").removesuffix("\n").split("\n")
     if not isinstance(entries, list) or not all(isinstance(entry, str) for entry in entries):
         raise UserError(f"{path} is not a list of entries. Copy it again.")
-    if len(entries) > rows:
-        raise UserError(f"{path} has {len(entries):,} entries for {rows:,} embeddings. Copy it again.")
-    return [*entries, *[""] * (rows - len(entries))]
+    return entries
 
 
 def _vocabulary(
-    entries: Sequence[str], settings: ForeignSettings, excluded: set[int], *, zeros: bool, bare: bool = False
+    entries: Sequence[str],
+    rows: int,
+    folder: Path,
+    settings: ForeignSettings,
+    excluded: set[int],
+    *,
+    zeros: bool,
+    bare: bool = False,
 ) -> Vocabulary:
-    """Return the vocabulary of `entries`. Repeated entries and those with line breaks are padding. The other
-    arguments are those of `vocabularies`. Raise `UserError` for a missing token."""
-    ids: dict[str, int] = {"": -1}
+    """Return the vocabulary of `entries`. Repeated entries are padding. The other arguments are those of
+    `vocabularies`, for one side. Raise `UserError` for a missing token, or too many entries."""
+    ids: dict[str, int] = {}
     for i, entry in enumerate(entries):
-        if entry not in ids and "\n" not in entry and not UNUSED.fullmatch(entry):
-            ids[entry] = i
+        ids.setdefault("" if UNUSED.fullmatch(entry) else entry, i)
     texts = [entry if ids.get(entry) == i else "" for i, entry in enumerate(entries)]
     unknown, begin = settings.text("unk_token", "<unk>"), settings.text("bos_token", "<s>")
     end = settings.text("eos_token", "</s>")
     if bare and end not in ids:  # old models of OpenNMT-py. The token is never used.
         end = next((token for token in (begin, *PADDING) if token in ids), end)
-    start = "" if zeros else settings.text("decoder_start_token")
-    if missing := [token for token in (unknown, end, *filter(None, [start])) if token not in ids]:
-        raise UserError(f"{settings.where}: the vocabulary has no {missing[0]}. Copy the whole folder again.")
-    never = {ids[token] for token in (begin, *PADDING) if token in ids}
-    never |= excluded | {i for i, text in enumerate(texts) if not text}
-    never -= {ids[end], ids[unknown]}
-    first = ids[start] if start else None
-    return Vocabulary(tuple(texts), ids[end], first, ids[unknown], tuple(sorted(never)))
+    start = [] if zeros else [settings.text("decoder_start_token")]
+    if missing := [token for token in (unknown, end, *start) if token not in ids]:
+        raise UserError(f"{folder}: the vocabulary has no {missing[0]}. Copy the whole folder again.")
+    return foreign_vocabulary(
+        texts,
+        rows,
+        folder,
+        end=ids[end],
+        unknown=ids[unknown],
+        start=ids[start[0]] if start else None,
+        never=excluded | {ids[token] for token in (begin, *PADDING) if token in ids},
+    )

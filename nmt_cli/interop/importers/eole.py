@@ -9,34 +9,18 @@ from torch import Tensor
 
 from nmt_cli.checkpoints.files import read_tensors
 from nmt_cli.errors import UserError
-from nmt_cli.interop.foreign import UNTOUCHED, Activation, Foreign, ImportOptions, bpe_files
-from nmt_cli.interop.foreign_settings import ForeignSettings, read_json
-from nmt_cli.interop.weights import (
-    BIAS,
-    OUTPUT,
-    POSITIONS,
-    SOURCE,
-    TARGET,
-    channel_order,
-    common_tensors,
-    import_tensors,
-    to_halves,
-    with_attention_biases,
-)
+from nmt_cli.interop import weights
+from nmt_cli.interop.foreign import Activation, Foreign, ImportOptions, foreign_tokenizers, foreign_vocabulary
+from nmt_cli.interop.foreign_settings import ForeignSettings, read_file, read_settings
 from nmt_cli.model.config import ModelConfig
-from nmt_cli.model.embedding import sinusoids
-from nmt_cli.runtime.foreign_text import read_ordinary
 from nmt_cli.text.config import Kind
 from nmt_cli.text.tokenizer import Side
-from nmt_cli.text.tokenizers import Recipe, Tokenizers, numbered_tokenizers
+from nmt_cli.text.tokenizers import Tokenizers
 from nmt_cli.text.vocabulary import Vocabulary
 
 CONFIG, VOCABULARY, WEIGHTS = "config.json", "vocab.json", "model.*.safetensors"
 FILLER = "averyunlikelytoken"
 SIDES: Mapping[str, Side] = {"src": "source", "tgt": "target"}
-PAIR = re.compile(r".*\b([a-z]{2,3})-([a-z]{2,3})")
-"""Names of folders that end with both language codes."""
-
 LAYER = re.compile(r"(encoder|decoder)\.transformer_layers\.(\d+)\.(.+)\.(weight|bias)")
 PROJECTION = re.compile(r"\.(self|encoder)_attn\.([qkv])_proj\.")
 IN_LAYER = {
@@ -56,12 +40,12 @@ IN_LAYER = {
 """The common name of each module of a layer."""
 
 OUTSIDE = {
-    "src_emb.embeddings.weight": SOURCE,
-    "tgt_emb.embeddings.weight": TARGET,
-    "generator.weight": OUTPUT,
-    "generator.bias": BIAS,
-    **{f"src_emb.pe.{kind}": f"{POSITIONS['source_embedding']}.weight" for kind in ("pe", "weight")},
-    **{f"tgt_emb.pe.{kind}": f"{POSITIONS['target_embedding']}.weight" for kind in ("pe", "weight")},
+    "src_emb.embeddings.weight": weights.SOURCE,
+    "tgt_emb.embeddings.weight": weights.TARGET,
+    "generator.weight": weights.OUTPUT,
+    "generator.bias": weights.BIAS,
+    **dict.fromkeys(("src_emb.pe.pe", "src_emb.pe.weight"), weights.POSITIONS["source_embedding"]),
+    **dict.fromkeys(("tgt_emb.pe.pe", "tgt_emb.pe.weight"), weights.POSITIONS["target_embedding"]),
 }
 """The common names of other tensors."""
 
@@ -77,9 +61,6 @@ POSITION_KINDS: Mapping[str, Literal["sinusoidal", "marian", "learned", "rotary"
     **{"SinusoidalInterleaved": "sinusoidal", "SinusoidalConcat": "marian"},
     **{"Learned": "learned", "Rotary": "rotary"},
 }
-TOLERANCE = 0.01
-"""Maximum difference between sinusoids, which may be rounded to bf16."""
-
 SUPPORTED: Mapping[str, Sequence[object]] = {
     **{"architecture": ["transformer"], "encoder_layer_style": ["standard"], "embedding_type": ["standard"]},
     **{"final_encoder_layer_norm": [True], "generator_function": ["softmax"], "rotary_theta": [10_000]},
@@ -112,20 +93,17 @@ SEARCH: Mapping[str, Any] = {
 
 
 def read(folder: Path, options: ImportOptions) -> Foreign:
-    """Return the model in `folder`. Raise `UserError` for unsupported settings, a missing or damaged file, a
-    missing language, or `options.positions`."""
-    if options.positions:
-        raise UserError(f"{folder} records its own positions. Omit --positions.")
-    described = ForeignSettings(read_json(folder / CONFIG), str(folder / CONFIG))
+    """Return the model in `folder`. Raise `UserError` for unsupported settings, a missing or damaged file, or
+    a missing language."""
+    described = read_settings(folder / CONFIG)
     settings = _settings(described.part("model"))
-    tensors = common_tensors(_tensors(folder), _usual_names, str(folder))
-    config = _config(settings, tensors)
+    tensors = weights.common_tensors(_tensors(folder), _usual_names, str(folder))
+    rows = {"src": len(tensors.get(weights.SOURCE, ())), "tgt": len(tensors[weights.OUTPUT])}
+    tokenizers = _tokenizers(folder, described, rows, options)
+    config, alternating = _config(settings, tensors, tokenizers.recipe.joint)
     settings.demand("rotary_dim", 0, config.d_k)
     _expand_attention(tensors, config, neighbours=settings.flag("rotary_interleave", True))
-    rows = {"src": len(tensors.get(SOURCE, ())), "tgt": len(tensors[OUTPUT])}
-    tokenizers = _tokenizers(folder, described, rows, options)
-    alternating = config.positions != "marian"
-    imported = import_tensors(tensors, str(folder), config, tokenizers, alternating=alternating)
+    imported = weights.import_tensors(tensors, str(folder), config, tokenizers, alternating=alternating)
     longest = described.part("transforms_configs").part("filtertoolong").integer("src_seq_length", 0)
     return Foreign("eole", config, tokenizers, imported, SEARCH, longest if longest > 1 else None)
 
@@ -165,66 +143,35 @@ def _usual_names(arrays: Mapping[str, Tensor]) -> dict[str, Tensor]:
         if (match := LAYER.fullmatch(name)) and match[3] in IN_LAYER:
             name = f"{match[1]}.layers.{int(match[2])}.{IN_LAYER[match[3]]}.{match[4]}"
         tensors[OUTSIDE.get(name, name)] = array
-    for name, other in ((TARGET, SOURCE), (OUTPUT, TARGET)):
+    for name, other in ((weights.TARGET, weights.SOURCE), (weights.OUTPUT, weights.TARGET)):
         if other in tensors:
             tensors.setdefault(name, tensors[other])
-    biased = any(name.endswith("_proj.bias") for name in tensors)
-    return with_attention_biases(tensors) if biased else tensors
+    return tensors
 
 
-def _config(settings: ForeignSettings, tensors: dict[str, Tensor]) -> ModelConfig:
-    """Return the architecture. Remove tables of sinusoids from `tensors`, which have common names. Raise
-    `UserError` if they are not ours, or if an embedding is missing."""
-    source, target, output = (tensors.get(name) for name in (SOURCE, TARGET, OUTPUT))
-    if source is None or target is None or output is None:
-        raise UserError(f"{settings.where}: the weights have no embeddings. Copy the folder again.")
-    layers = {match.groups() for name in tensors if (match := re.match(r"(\w+)\.layers\.(\d+)\.", name))}
-    shared, tied = target is source, output is target
-    gated, activation = settings.choice("mlp_activation_fn", ACTIVATIONS, "relu")
-    return ModelConfig(
-        encoder_layers=sum(stack == "encoder" for stack, _ in layers),
-        decoder_layers=sum(stack == "decoder" for stack, _ in layers),
-        width=output.shape[1],
-        feed_forward=len(tensors.get("encoder.layers.0.fc1.weight", ())),
-        heads=settings.integer("heads", 8),
-        key_width=settings.integer("head_dim", 0),
-        value_width=settings.integer("head_dim", 0),
-        norm="pre",
-        norm_kind=settings.choice("layer_norm", NORMS, "standard"),
-        norm_epsilon=settings.number("norm_eps", 1e-5),
-        activation=activation,
-        gated=gated,
-        feed_forward_bias="encoder.layers.0.fc1.bias" in tensors,
-        attention_bias=any(name.endswith("_proj.bias") for name in tensors),
-        output_bias=BIAS in tensors,
-        tie="all" if shared and tied else "decoder" if tied else "embeddings" if shared else "none",
-        **_positions(settings, tensors),
-    )
-
-
-def _positions(settings: ForeignSettings, tensors: dict[str, Tensor]) -> dict[str, Any]:
-    """Return our settings of positions and of the scale of embeddings. Remove tables of sinusoids from
-    `tensors`. Raise `UserError` if they are not those of the settings."""
+def _config(settings: ForeignSettings, tensors: dict[str, Tensor], joint: bool) -> tuple[ModelConfig, bool]:
+    """Return the architecture, and whether sines and cosines of positions alternate. Remove tables of
+    sinusoids from `tensors`, which have common names. `joint` means that the sides share a vocabulary."""
+    described = weights.architecture(tensors, joint=joint)
     kind = settings.choice("position_encoding_type", POSITION_KINDS, "SinusoidalInterleaved")
+    positions, alternating = weights.table_positions(tensors) or ({"positions": kind}, kind != "marian")
+    described |= {**positions, "norm": "pre", "scale_embeddings": kind in ("sinusoidal", "marian")}
     if kind == "rotary":
-        return {"positions": kind, "scale_embeddings": settings.flag("normalize", False)}
-    settings.demand("normalize", False)  # sinusoids imply it
-    names = [name for position in POSITIONS.values() if (name := f"{position}.weight") in tensors]
-    if kind == "learned":
-        longest = min((len(tensors[name]) for name in names), default=0)
-        return {"positions": kind, "scale_embeddings": False, "longest": longest}
-    for table in [tensors.pop(name) for name in names]:
-        expected = sinusoids(len(table), table.shape[1], kind)
-        expected = to_halves(expected) if kind == "marian" else expected
-        if not bool((table - expected).abs().max() <= TOLERANCE):
-            raise UserError(f"{settings.where}: the weights have other positions than the settings.")
-    return {"positions": kind}
+        described["scale_embeddings"] = settings.flag("normalize", False)
+    else:
+        settings.demand("normalize", False)
+    described["gated"], described["activation"] = settings.choice("mlp_activation_fn", ACTIVATIONS, "relu")
+    described["heads"] = settings.integer("heads", 8)
+    described["key_width"] = described["value_width"] = settings.integer("head_dim", 0)
+    described["norm_kind"] = settings.choice("layer_norm", NORMS, "standard")
+    described["norm_epsilon"] = settings.number("norm_eps", 1e-5)
+    return ModelConfig(**described), alternating
 
 
 def _expand_attention(tensors: dict[str, Tensor], config: ModelConfig, *, neighbours: bool) -> None:
     """Repeat keys and values that several heads share. If rotary positions turn `neighbours` together, bring
     the first channels of all pairs of a head to its front. Leave tensors that do not fit as they are."""
-    first_half = channel_order(config.d_k).argsort()
+    first_half = weights.channel_order(config.d_k).argsort()
     for name, tensor in tensors.items():
         match = PROJECTION.search(name)
         if not match or not len(tensor) or len(tensor) % config.d_k:
@@ -252,47 +199,37 @@ def _tokenizers(
             f"{described.where}: transforms has {', '.join(names) or 'no subwords'}. nmt supports {kinds}."
         )
     settings = described.part("transforms_configs").part(names[0])
-    words = ForeignSettings(read_json(folder / VOCABULARY), str(folder / VOCABULARY))
+    words = read_settings(folder / VOCABULARY)
     sides = {ours: _vocabulary(words, side, rows[side]) for side, ours in SIDES.items()}
-    if sides["source"] == sides["target"]:
-        sides["target"] = sides["source"]
-    kind: Kind = "bpe" if names[0] == "bpe" else "sentencepiece"
-    models: dict[Side, dict[str, bytes]] = {}
+    models: dict[Side, bytes] = {}
     for side, ours in SIDES.items():
         settings.demand(f"{side}_vocab_threshold", 0)
         if names[0] == "onmt_tokenize":
             settings.demand(f"{side}_subword_type", "sentencepiece")
             settings.part(f"{side}_onmttok_kwargs").demand("mode", "none")
             settings.demand("gpt2_pretok", False)
-        path = folder / Path(settings.text(f"{side}_subword_model", settings.text("src_subword_model"))).name
-        if not path.is_file():
-            raise UserError(f"{path} is missing. Copy the subword model there.")
-        content = read_ordinary(path)
-        models[ours] = {"model": content} if kind != "bpe" else bpe_files(content, sides[ours])
-    matches = [PAIR.fullmatch(path.name) for path in (folder.resolve(), folder.resolve().parent)]
-    source, target = next((match.groups() for match in matches if match), ("", ""))
-    languages = options.languages(source, target, folder)
-    joint = sides["source"] is sides["target"]
-    own = joint and models["source"] != models["target"]
-    recipe = Recipe(kind, joint, *languages, UNTOUCHED, own_models=own, bare_source=True)
-    return numbered_tokenizers(recipe, models, sides)
+        model = settings.text(f"{side}_subword_model", settings.text("src_subword_model"))
+        models[ours] = read_file(folder / Path(model).name)
+    kind: Kind = "bpe" if names[0] == "bpe" else "sentencepiece"
+    return foreign_tokenizers(options.languages("", "", folder), models, sides, kind=kind, bare_source=True)
 
 
 def _vocabulary(words: ForeignSettings, side: str, rows: int) -> Vocabulary:
     """Return the vocabulary of a side, padded to `rows` entries. Search never produces start tokens, padding
     and fillers. Raise `UserError` for a missing special token, or more entries than `rows`."""
-    # A vocabulary cannot store a line break.
-    entries = [
-        "" if "\n" in entry or entry.startswith(FILLER) else entry for entry in words.list_of(side, str)
-    ]
+    entries = ["" if entry.startswith(FILLER) else entry for entry in words.list_of(side, str)]
     specials = words.part("specials")
     tokens = [specials.text(f"{name}_token", token) for name, token in SPECIAL.items()]
     tokens.append(words.text("decoder_start_token", tokens[-1]))
-    missing = [token for token in tokens if token not in entries]
-    if missing or len(entries) > rows:
-        problem = f"no {missing[0]}" if missing else f"more than the model's {rows:,} entries"
-        raise UserError(f"{words.where}: {side} has {problem}. Copy the folder again.")
-    entries += [""] * (rows - len(entries))
+    if missing := [token for token in tokens if token not in entries]:
+        raise UserError(f"{words.where}: {side} has no {missing[0]}. Copy the folder again.")
     end, unknown, padding, begin, start = (entries.index(token) for token in tokens)
-    never = {padding, begin, start, *(i for i, entry in enumerate(entries) if not entry)} - {end, unknown}
-    return Vocabulary(tuple(entries), end, start, unknown, tuple(sorted(never)))
+    return foreign_vocabulary(
+        entries,
+        rows,
+        f"{words.where}: {side}",
+        end=end,
+        unknown=unknown,
+        start=start,
+        never=(padding, begin, start),
+    )

@@ -2,22 +2,34 @@
 
 import argparse
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
 from nmt_cli.errors import UserError
-from nmt_cli.interop.foreign import ACTIVATIONS, Foreign, ImportOptions, bpe_files
-from nmt_cli.interop.foreign_settings import ForeignSettings, read_text
-from nmt_cli.interop.weights import OUTPUT, POSITIONS, TARGET, common_tensors, import_tensors
+from nmt_cli.interop.foreign import (
+    ACTIVATIONS,
+    Foreign,
+    ImportOptions,
+    foreign_tokenizers,
+    foreign_vocabulary,
+)
+from nmt_cli.interop.foreign_settings import ForeignSettings, read_file, read_text
+from nmt_cli.interop.weights import (
+    OUTPUT,
+    POSITIONS,
+    TARGET,
+    common_tensors,
+    has_biases,
+    import_tensors,
+)
 from nmt_cli.model.config import ModelConfig
-from nmt_cli.runtime.foreign_text import read_ordinary
 from nmt_cli.runtime.pickled import Inert, read_pickled
 from nmt_cli.text.config import TextConfig
 from nmt_cli.text.tokenizer import SIDES, Side
-from nmt_cli.text.tokenizers import Recipe, Tokenizers, numbered_tokenizers
+from nmt_cli.text.tokenizers import Tokenizers
 from nmt_cli.text.vocabulary import Vocabulary
 
 BEST = ("checkpoint_best.pt", "model.pt", "checkpoint_last.pt")
@@ -34,6 +46,7 @@ OFF = (
 )
 """Settings that nmt does not support."""
 
+MOSES = TextConfig(unicode="none", words="moses")
 CODES, SENTENCEPIECE = ("*codes*", "code", "*.bpe"), ("*.model", "*.spm")
 
 OLD_NORM = re.compile(r"((encoder|decoder)\.layers\.[0-9]+)\.layer_norms\.([0-2])\.(.+)")
@@ -57,12 +70,8 @@ SEARCH: Mapping[str, Any] = {
 
 def read(path: Path, options: ImportOptions) -> Foreign:
     """Return the model of a checkpoint, or of a folder's checkpoint. Dictionaries and a subword model must be
-    beside the checkpoint. Raise `UserError` for an unsupported model, or for `options.positions`."""
+    beside the checkpoint. Raise `UserError` for an unsupported model."""
     file = _checkpoint(path) if path.is_dir() else path
-    if options.positions:
-        raise UserError(
-            f"{file} is a model of fairseq, which has only one kind of positions. Omit --positions."
-        )
     checkpoint = read_pickled(file)
     if not isinstance(checkpoint, Mapping) or not isinstance(checkpoint.get("model"), Mapping):
         raise UserError(f"{file} is not a checkpoint of fairseq. Name a checkpoint that fairseq wrote.")
@@ -122,16 +131,14 @@ def _vocabulary(path: Path) -> Vocabulary:
             )
         # Filler entries and text spelt like special tokens have embeddings, but must not match text.
         entries.append("" if piece.startswith(FILLER) or piece in MARKS else piece)
-    return vocabulary_of(entries, path)
+    return vocabulary_of(entries, len(entries), path)
 
 
-def vocabulary_of(entries: Sequence[str], where: Path, never: Collection[str] = ("",)) -> Vocabulary:
-    """Return a vocabulary of `entries`, which begin with `MARKS`. Search never produces `<s>`, padding, or
-    entries in `never`. Raise `UserError`, which names `where`, if an entry other than "" is repeated."""
-    if len({*filter(None, entries)}) < sum(map(bool, entries)):
-        raise UserError(f"{where} has a piece twice. Copy it again.")
-    ids = (START, PADDING, *(i for i, entry in enumerate(entries) if entry in never))
-    return Vocabulary(tuple(entries), END, END, UNKNOWN, ids)
+def vocabulary_of(entries: Sequence[str], rows: int, where: Path, never: Iterable[int] = ()) -> Vocabulary:
+    """Return the `foreign_vocabulary` of `entries`, which begin with `MARKS`. Search never produces `<s>`
+    and padding either."""
+    excluded = (START, PADDING, *never)
+    return foreign_vocabulary(entries, rows, where, end=END, unknown=UNKNOWN, start=END, never=excluded)
 
 
 def _usual_names(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -172,7 +179,7 @@ def _config(settings: ForeignSettings, tensors: dict[str, Tensor]) -> ModelConfi
     tied = shared or settings.flag("share_decoder_input_output_embed", False)
     longest = ModelConfig().longest
     if learned:
-        names = [f"{name}.weight" for name in POSITIONS.values() if f"{name}.weight" in tensors]
+        names = [name for name in POSITIONS.values() if name in tensors]
         longest = min([len(tensors[name]) - FIRST for name in names], default=longest)
         tensors |= {name: tensors[name][FIRST : FIRST + longest] for name in names}
     return ModelConfig(
@@ -186,7 +193,7 @@ def _config(settings: ForeignSettings, tensors: dict[str, Tensor]) -> ModelConfi
         activation=settings.choice("activation_fn", ACTIVATIONS, "relu"),
         positions="learned" if learned else "marian",
         first_position=0 if learned else FIRST,
-        attention_bias=True,
+        attention_bias=has_biases(tensors),
         tie="all" if shared else "decoder" if tied else "none",
         residual_dropout=settings.number("dropout", 0.1),
         embedding_dropout=settings.number("dropout", 0.1),
@@ -201,7 +208,6 @@ def _tokenizers(folder: Path, names: Mapping[Side, str]) -> Tokenizers:
     Prefer SentencePiece to subword-nmt's codes. If both dictionaries are equal, the sides share one. Raise
     `UserError` if a side has no subword model or several."""
     sides = {side: _vocabulary(folder / f"dict.{lang}.txt") for side, lang in names.items()}
-    joint = sides["source"].entries == sides["target"].entries
     codes = sorted(path for pattern in CODES for path in folder.glob(pattern))
     pieces = sorted(path for pattern in SENTENCEPIECE for path in folder.glob(pattern))
     if not codes and not pieces:
@@ -210,19 +216,11 @@ def _tokenizers(folder: Path, names: Mapping[Side, str]) -> Tokenizers:
             "Copy the subword model of the training text there."
         )
     files = _of_sides(pieces or codes, names)
-    recipe = Recipe(
-        kind="sentencepiece" if pieces else "bpe",
-        joint=joint,
-        source_lang=names["source"],
-        target_lang=names["target"],
-        text=TextConfig(unicode="none", words="raw" if pieces else "moses"),
-        own_models=joint and files["source"] != files["target"],
-    )
-    models = {}
-    for side in SIDES:
-        content = read_ordinary(files[side])
-        models[side] = {"model": content} if pieces else bpe_files(content, sides[side])
-    return numbered_tokenizers(recipe, models, sides)
+    models = {side: read_file(files[side]) for side in SIDES}
+    languages = names["source"], names["target"]
+    if pieces:
+        return foreign_tokenizers(languages, models, sides)
+    return foreign_tokenizers(languages, models, sides, kind="bpe", text=MOSES)
 
 
 def _of_sides(files: list[Path], names: Mapping[Side, str]) -> dict[Side, Path]:

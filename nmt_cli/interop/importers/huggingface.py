@@ -3,7 +3,6 @@
 Pegasus is a pre-norm Transformer. Our exports use it, together with Marian's tokeniser. T5 is in `t5.py`.
 """
 
-import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -15,28 +14,27 @@ from nmt_cli.checkpoints.files import read_tensors
 from nmt_cli.config import section_of
 from nmt_cli.errors import UserError
 from nmt_cli.interop.exporters.exported import SPMS
-from nmt_cli.interop.foreign import ACTIVATIONS, POSITIONS, Foreign, ImportOptions, sentencepiece_tokenizers
+from nmt_cli.interop.foreign import (
+    ACTIVATIONS,
+    POSITIONS,
+    Foreign,
+    ImportOptions,
+    foreign_tokenizers,
+    foreign_vocabulary,
+)
 from nmt_cli.interop.foreign_settings import (
     ForeignSettings,
+    read_file,
     read_ids,
     read_json,
     read_settings,
     read_settings_if_any,
 )
 from nmt_cli.interop.importers import fairseq, m2m100, t5
-from nmt_cli.interop.weights import (
-    BIAS,
-    OUTPUT,
-    SOURCE,
-    TARGET,
-    common_tensors,
-    import_tensors,
-    with_attention_biases,
-    without_zero_biases,
-)
+from nmt_cli.interop.weights import BIAS, OUTPUT, SOURCE, TARGET, common_tensors, has_biases, import_tensors
 from nmt_cli.model.config import ModelConfig
-from nmt_cli.runtime.foreign_text import read_ordinary
 from nmt_cli.runtime.pickled import read_pickled
+from nmt_cli.text.tokenizer import Side
 from nmt_cli.text.tokenizers import Tokenizers, load_tokenizers
 from nmt_cli.text.vocabulary import Vocabulary
 
@@ -57,8 +55,6 @@ POSITIONS_NOTE = (
     "positions are those of transformers. If Marian trained the model, as for OPUS-MT, --positions marian "
     "restores the positions of training"
 )
-NAME = re.compile(r".*-([a-z]{2,3})-([a-z]{2,3})$")
-"""Folder names of OPUS-MT. They end with both language codes."""
 
 
 def read(folder: Path, options: ImportOptions) -> Foreign:
@@ -79,8 +75,6 @@ def read(folder: Path, options: ImportOptions) -> Foreign:
         return _read_own_export(folder, NAMES[kind], tensors)
     config = _config(settings, tensors, options)
     if kind == m2m100.KIND:
-        if options.positions:
-            raise UserError(f"{folder} has only one kind of positions. Omit --positions.")
         config = replace(config, positions="marian", first_position=fairseq.FIRST)
         tokenizers = m2m100.tokenizers(folder, settings, len(tensors[OUTPUT]), options)
         notes, longest = [m2m100.NOTE.format(tokenizers.recipe.symbols[0])], 1024
@@ -97,8 +91,7 @@ def read(folder: Path, options: ImportOptions) -> Foreign:
 
 def _read_own_export(folder: Path, kind: str, tensors: dict[str, Tensor]) -> Foreign:
     """Return a model that nmt exported, with its settings and tokenisers, and with weights from `tensors`.
-    `kind` is the toolkit's name. Remove padding rows from `tensors`. If the model has any biases, add zeros
-    for missing biases. Raise `UserError` for damaged settings."""
+    `kind` is the toolkit's name. Remove padding rows from `tensors`. Raise `UserError` for bad settings."""
     settings = read_json(folder / OURS)
     try:
         config, trained_on = section_of(ModelConfig, settings["model"]), dict(settings["trained_on"])
@@ -111,12 +104,8 @@ def _read_own_export(folder: Path, kind: str, tensors: dict[str, Tensor]) -> For
             tensors[name] = tensors[name][:rows]  # drop the padding rows
     if BIAS in tensors and not tensors[BIAS].any():
         del tensors[BIAS]
-    biases = config.attention_bias or any(name.endswith("_proj.bias") for name in tensors)
+    biases = config.attention_bias or has_biases(tensors)
     config = replace(config, attention_bias=biases, output_bias=config.output_bias or BIAS in tensors)
-    if config.output_bias:
-        tensors.setdefault(BIAS, tensors[OUTPUT].new_zeros(target))
-    if config.attention_bias:
-        tensors = with_attention_biases(tensors)
     imported = import_tensors(tensors, str(folder), config, tokenizers)
     return Foreign(kind, config, tokenizers, imported, trained_on=trained_on)
 
@@ -137,7 +126,7 @@ def _tensors(folder: Path) -> Mapping[str, Tensor]:
 
 
 def usual_names(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the tensors under their common names, without position tables and zero biases. Use the shared
+    """Return the tensors under their common names, without position tables. Use the shared
     matrix for missing embeddings, and the target embedding for a missing output projection."""
     names = [name for name in tensors if "embed_positions" not in name]
     tensors_by_name = {name.removeprefix("model."): tensors[name] for name in names}
@@ -151,7 +140,7 @@ def usual_names(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
             tensors_by_name[ours] = tensors_by_name.pop(theirs)
     if BIAS in tensors_by_name:
         tensors_by_name[BIAS] = tensors_by_name[BIAS].flatten()
-    return without_zero_biases(tensors_by_name)
+    return tensors_by_name
 
 
 def _config(settings: ForeignSettings, tensors: Mapping[str, Tensor], options: ImportOptions) -> ModelConfig:
@@ -172,7 +161,7 @@ def _config(settings: ForeignSettings, tensors: Mapping[str, Tensor], options: I
         norm_epsilon=EPSILON,
         activation=settings.choice("activation_function", ACTIVATIONS, "gelu"),
         positions=POSITIONS[options.positions or "huggingface"],
-        attention_bias=any(name.endswith("_proj.bias") for name in tensors),
+        attention_bias=has_biases(tensors),
         output_bias=BIAS in tensors,
         tie=("all" if shared else "decoder") if tied else "none",
         residual_dropout=settings.number("dropout", 0.1),
@@ -216,18 +205,13 @@ def _vocabulary(
     folder: Path, ids: Mapping[str, int], rows: int, end: int, start: int | None, never: tuple[int, ...]
 ) -> Vocabulary:
     """Return a vocabulary of `rows` entries: pieces in `ids`, others empty. Search never produces empty
-    entries or ids in `never`, but may produce `end`. Raise `UserError` for no `<unk>` or a line break."""
+    entries or ids in `never`, but may produce `end`. Raise `UserError` for no `<unk>`."""
     if "<unk>" not in ids:
         raise UserError(f"{folder}: the vocabulary has no <unk>, so nmt does not support this model.")
     entries = [""] * rows
     for piece, i in ids.items():
-        if "\n" in piece:
-            raise UserError(
-                f"{folder}: the vocabulary has a line break in {piece!r}, which nmt cannot store."
-            )
         entries[i] = piece
-    empty = {i for i, entry in enumerate(entries) if not entry}
-    return Vocabulary(tuple(entries), end, start, ids["<unk>"], tuple(sorted({*never, *empty} - {end})))
+    return foreign_vocabulary(entries, rows, folder, end=end, unknown=ids["<unk>"], start=start, never=never)
 
 
 def _without_padding(
@@ -247,17 +231,11 @@ def _without_padding(
 def _tokenizers(folder: Path, options: ImportOptions, source: Vocabulary, target: Vocabulary) -> Tokenizers:
     """Return tokenisers with the SentencePiece models in `folder`. Take languages from `options`, else from
     the settings, else from the name of `folder`. Raise `UserError` if a language or model is missing."""
-    files = {side: folder / name for side, name in SPMS.items()}
-    if missing := [path for path in files.values() if not path.is_file()]:
-        raise UserError(f"{missing[0]} is missing. Download the whole folder.")
-    models = {side: read_ordinary(path) for side, path in files.items()}
+    models = {side: read_file(folder / name) for side, name in SPMS.items()}
     settings = read_settings_if_any(folder / TOKENIZER)
-    match = NAME.match(folder.resolve().name)
-    source_lang, target_lang = match.groups() if match else ("", "")
-    languages = options.languages(
-        settings.text("source_lang", source_lang), settings.text("target_lang", target_lang), folder
-    )
-    return sentencepiece_tokenizers(languages, models, {"source": source, "target": target})
+    pair = settings.text("source_lang", ""), settings.text("target_lang", "")
+    sides: dict[Side, Vocabulary] = {"source": source, "target": target}
+    return foreign_tokenizers(options.languages(*pair, folder), models, sides)
 
 
 def _search(folder: Path, settings: ForeignSettings) -> dict[str, Any]:

@@ -3,11 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
-from nmt_cli.checkpoints.foreign import IMPORTED, foreign_kind, in_words, remedy
+from nmt_cli.checkpoints.foreign import Imported, foreign_kind, in_words, remedy
 from nmt_cli.errors import UserError
 from nmt_cli.interop import hub
-from nmt_cli.interop.foreign import Foreign, ImportOptions
+from nmt_cli.interop.foreign import POSITIONS, Foreign, ImportOptions
 from nmt_cli.interop.foreign_settings import read_json
 from nmt_cli.interop.importers import ctranslate2, eole, fairseq, huggingface, marian
 
@@ -34,6 +35,8 @@ def read(source: str, options: ImportOptions) -> Foreign:
     the model."""
     path = Path(source)
     foreign = _read(path if path.exists() else _downloaded(source), options)
+    if options.positions and foreign.config.positions != POSITIONS[options.positions]:
+        raise UserError(f"{source} has only one kind of positions. Omit --positions.")
     search, notes = dict(foreign.search), [*foreign.notes]
     for (name, *dependent), (low, high) in BOUNDS.items():
         if not low <= (value := foreign.search.get(name, low)) <= high:
@@ -46,7 +49,7 @@ def _read(path: Path, options: ImportOptions) -> Foreign:
     """Return the model in a file or folder by the reader of its toolkit. Raise `UserError` for a model folder
     of nmt, a toolkit that nmt does not import, or a model that nmt cannot express."""
     toolkit = foreign_kind(path)
-    if toolkit and toolkit not in IMPORTED:
+    if toolkit and toolkit not in get_args(Imported):
         raise UserError(
             f"{path} is {in_words(toolkit)}. {remedy(toolkit, path)} nmt import takes {SUPPORTED}."
         )

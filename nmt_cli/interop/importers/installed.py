@@ -15,18 +15,12 @@ from nmt_cli.interop.importers.ctranslate2 import METADATA, read_package
 def model_folders(paths: Sequence[Path], show: Callable[[str], None]) -> list[Path]:
     """Return a model folder for each of `paths`, which are models, packages, or folders of packages. Import a
     package unless the cache has it, and `show` that. Raise `UserError` for an unsupported package."""
-    return [
-        _imported(one, show) if _is_package(one) else one
-        for path in paths
-        for one in _packages(path) or [path]
-    ]
-
-
-def _packages(path: Path) -> list[Path]:
-    """Return the packages in a folder that is not a package itself, sorted by name."""
-    if not path.is_dir() or _is_package(path):
-        return []
-    return [one for one in sorted(path.iterdir()) if _is_package(one)]
+    folders = []
+    for path in paths:
+        is_folder = path.is_dir() and not _is_package(path)
+        packages = [one for one in sorted(path.iterdir()) if _is_package(one)] if is_folder else []
+        folders += [_imported(one, show) if _is_package(one) else one for one in packages or [path]]
+    return folders
 
 
 def _is_package(path: Path) -> bool:
@@ -40,15 +34,9 @@ def _imported(path: Path, show: Callable[[str], None]) -> Path:
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "nmt", "imported")
     path = path.resolve()
     files = [path] if path.is_file() else sorted(one for one in path.rglob("*") if one.is_file())
-    described = [
-        __version__,
-        *((str(one), (status := one.stat()).st_size, status.st_mtime_ns) for one in files),
-    ]
-    folder = (
-        cache
-        / hashlib.sha256(repr(described).encode()).hexdigest()[:16]
-        / (path.stem if path.is_file() else path.name)
-    )
+    states = [(str(one), one.stat().st_size, one.stat().st_mtime_ns) for one in files]
+    digest = hashlib.sha256(repr((__version__, states)).encode()).hexdigest()[:16]
+    folder = cache / digest / (path.stem if path.is_file() else path.name)
     if not folder.is_dir():
         try:
             foreign = read_package(path, ImportOptions())

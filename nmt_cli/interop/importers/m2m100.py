@@ -8,11 +8,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from nmt_cli.errors import UserError
-from nmt_cli.interop.foreign import ImportOptions, sentencepiece_tokenizers
-from nmt_cli.interop.foreign_settings import ForeignSettings, read_ids, read_settings, read_settings_if_any
+from nmt_cli.interop.foreign import ImportOptions, foreign_tokenizers
+from nmt_cli.interop.foreign_settings import (
+    ForeignSettings,
+    read_file,
+    read_ids,
+    read_settings,
+    read_settings_if_any,
+)
 from nmt_cli.interop.importers.fairseq import END, MARKS, PADDING, vocabulary_of
 from nmt_cli.interop.weights import MAX_ROWS
-from nmt_cli.runtime.foreign_text import read_ordinary
 from nmt_cli.text.subword_models.pieces import Pieces
 from nmt_cli.text.tokenizer import SIDES
 from nmt_cli.text.tokenizers import Tokenizers
@@ -39,32 +44,25 @@ def tokenizers(folder: Path, settings: ForeignSettings, rows: int, options: Impo
     language, or over `rows` entries."""
     for name, mark in (("decoder_start_token_id", END), ("eos_token_id", END), ("pad_token_id", PADDING)):
         settings.demand(name, mark)
-    if not (folder / SPM).is_file():
-        raise UserError(f"{folder / SPM} is missing. Download the whole folder.")
-    content = read_ordinary(folder / SPM)
+    content = read_file(folder / SPM)
     entries = _pieces(folder, content, rows)
     codes = _added(folder, len(entries))
     for i, code in codes.items():
         entries += [""] * (i + 1 - len(entries))
         entries[i] = code
-    if len(entries) > rows:
-        raise UserError(
-            f"{folder} has {len(entries):,} pieces and codes, but the model only {rows:,} entries."
-        )
-    entries += [""] * (rows - len(entries))
-    vocabulary = vocabulary_of(entries, folder, never=("", MASK))
+    masks = [i for i, entry in enumerate(entries) if entry == MASK]
+    vocabulary = vocabulary_of(entries, rows, folder, masks)
     symbols = tuple(code for code in codes.values() if code != MASK)
     settings = read_settings_if_any(folder / TOKENIZER)
     pair = options.languages(settings.text("src_lang", ""), settings.text("tgt_lang", ""), folder)
     begins = tuple(code_of(folder, lang, symbols) for lang in pair)
     models, sides = dict.fromkeys(SIDES, content), dict.fromkeys(SIDES, vocabulary)
-    return sentencepiece_tokenizers(pair, models, sides, symbols, begins)
+    return foreign_tokenizers(pair, models, sides, symbols=symbols, begins=begins)
 
 
 def _pieces(folder: Path, spm: bytes, rows: int) -> list[str]:
-    """Return the special tokens `MARKS` and then the pieces, in the order of their ids. If `folder` has
-    `vocab.json`, take the pieces from `vocab.json`, and make each piece with a newline empty. Otherwise take
-    the pieces of `spm`, the content of the SentencePiece file, without its three special tokens. Raise
+    """Return the special tokens `MARKS` and then the pieces, in the order of ids: those of `vocab.json`,
+    or else of `spm`, the content of the SentencePiece file, without its three special tokens. Raise
     `UserError` if the ids in `vocab.json` are not 0 to n - 1, or do not begin with `MARKS`."""
     if not (folder / VOCABULARY).is_file():
         return [*MARKS, *Pieces(spm).written[len(MARKS) - 1 :]]
@@ -76,7 +74,7 @@ def _pieces(folder: Path, spm: bytes, rows: int) -> list[str]:
         raise UserError(
             f"{folder / VOCABULARY} does not begin with {' '.join(MARKS)}, so nmt does not support it."
         )
-    return ["" if "\n" in entry else entry for entry in entries]
+    return entries
 
 
 def _added(folder: Path, pieces: int) -> dict[int, str]:

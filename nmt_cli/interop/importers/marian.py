@@ -2,7 +2,6 @@
 
 import os
 import re
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,21 +13,20 @@ from torch import Tensor
 from nmt_cli.checkpoints.foreign import is_marian_binary
 from nmt_cli.errors import UserError
 from nmt_cli.interop import marian_binary
-from nmt_cli.interop.foreign import ACTIVATIONS, POSITIONS, Foreign, ImportOptions, sentencepiece_tokenizers
-from nmt_cli.interop.foreign_settings import ForeignSettings, read_text
-from nmt_cli.interop.importers import marian_yaml
-from nmt_cli.interop.weights import (
-    BIAS,
-    OUTPUT,
-    SOURCE,
-    TARGET,
-    common_tensors,
-    import_tensors,
-    without_zero_biases,
+from nmt_cli.interop.foreign import (
+    ACTIVATIONS,
+    POSITIONS,
+    Foreign,
+    ImportOptions,
+    foreign_tokenizers,
+    foreign_vocabulary,
 )
+from nmt_cli.interop.foreign_settings import ForeignSettings, read_file, read_text
+from nmt_cli.interop.importers import marian_yaml
+from nmt_cli.interop.weights import BIAS, OUTPUT, SOURCE, TARGET, common_tensors, has_biases, import_tensors
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.runtime.foreign_text import read_ordinary
-from nmt_cli.runtime.zips import check_whole, opened, refuse_hostile
+from nmt_cli.runtime.zips import check_whole, unpacked
 from nmt_cli.text.subword_models.pieces import Pieces
 from nmt_cli.text.tokenizer import SIDES, Side
 from nmt_cli.text.tokenizers import Tokenizers
@@ -103,12 +101,8 @@ def read(path: Path, options: ImportOptions) -> Foreign:
     it."""
     if path.suffix != ".zip" or path.is_dir():
         return _read(path, options)
-    with tempfile.TemporaryDirectory() as unpacked:
-        with opened(path) as packed:
-            needed = [info for info in packed.infolist() if NEEDED.fullmatch(info.filename)]
-            refuse_hostile(path, needed)
-            packed.extractall(unpacked, needed)
-        return _read(Path(unpacked), options)
+    with unpacked(path, NEEDED) as folder:
+        return _read(folder, options)
 
 
 def _read(path: Path, options: ImportOptions) -> Foreign:
@@ -157,7 +151,12 @@ def _loaded(file: Path) -> tuple[dict[str, Tensor], ForeignSettings]:
     """Return the tensors of an `.npz` or `.bin` by Marian's names, and its settings. Raise `UserError` if the
     file is damaged or not of Marian."""
     try:
-        arrays = marian_binary.read(file) if file.suffix == ".bin" else _unpacked(file)
+        if file.suffix == ".bin":
+            arrays: dict[str, Any] = dict(marian_binary.read(file))
+        else:
+            check_whole(file)
+            with numpy.load(file, allow_pickle=False) as stored:
+                arrays = dict(stored)
         text = bytes(arrays.pop(SETTINGS).astype(numpy.uint8)).rstrip(b"\0").decode()
         numbers = {
             name: torch.from_numpy(array.astype(array.dtype.newbyteorder("=")))
@@ -171,17 +170,10 @@ def _loaded(file: Path) -> tuple[dict[str, Tensor], ForeignSettings]:
     return numbers, ForeignSettings(marian_yaml.settings(text, f"{file}: {SETTINGS}"), str(file))
 
 
-def _unpacked(file: Path) -> dict[str, Any]:
-    """Return the arrays of an `.npz` by name. Raise `UserError` if the file is damaged."""
-    check_whole(file)
-    with numpy.load(file, allow_pickle=False) as arrays:
-        return dict(arrays)
-
-
 def _usual_names(arrays: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the tensors under their common names, without zero biases. Transpose Marian's matrices except
-    embeddings and `_Wt`. Flatten biases and the tensors of norms. Use a shared embedding for both sides. If
-    the output projection is missing, use the target embedding."""
+    """Return the tensors under their common names. Transpose Marian's matrices except embeddings and `_Wt`.
+    Flatten biases and the tensors of norms. Use a shared embedding for both sides, and the target embedding
+    for a missing output projection."""
     tensors_by_name: dict[str, Tensor] = {}
     for name, array in arrays.items():
         new = OUTSIDE_LAYERS.get(name, name)
@@ -190,13 +182,11 @@ def _usual_names(arrays: Mapping[str, Tensor]) -> dict[str, Tensor]:
         plain = new in (SOURCE, TARGET) or name.endswith("_Wt")
         matrix = new.endswith("weight") and "norm" not in new
         tensors_by_name[new] = (array if plain else array.T) if matrix else array.flatten()
-    if "Wemb" in tensors_by_name:
-        shared = arrays["Wemb"]
-        del tensors_by_name["Wemb"]
-        tensors_by_name |= {SOURCE: shared, TARGET: shared}
+    if tensors_by_name.pop("Wemb", None) is not None:
+        tensors_by_name |= {SOURCE: arrays["Wemb"], TARGET: arrays["Wemb"]}
     if TARGET in tensors_by_name:
         tensors_by_name.setdefault(OUTPUT, tensors_by_name[TARGET])
-    return without_zero_biases(tensors_by_name)
+    return tensors_by_name
 
 
 def _unshared(tensors: dict[str, Tensor], settings: ForeignSettings) -> dict[str, Tensor]:
@@ -247,7 +237,7 @@ def _config(settings: ForeignSettings, tensors: Mapping[str, Tensor], options: I
         activation=ACTIVATIONS[settings.text("transformer-ffn-activation", "swish")],
         positions=POSITIONS[options.positions or "marian"],
         decoder_history="ssru" if recurrent else "attention",
-        attention_bias=any(name.endswith("_proj.bias") for name in tensors),
+        attention_bias=has_biases(tensors),
         output_bias=BIAS in tensors,
         tie="all" if all_tied else "decoder" if tied else "none",
     )
@@ -275,16 +265,11 @@ def _tokenizers(
     Sides share equal vocabularies. Raise `UserError` for bad files."""
     files = _vocabulary_files(folder, decoder)
     rows = {"source": len(tensors.get(SOURCE, tensors[OUTPUT])), "target": len(tensors[OUTPUT])}
-    spms: dict[Side, bytes] = {}
-    for side, file in files.items():
-        spm = file if file.suffix == ".spm" else folder / f"{side}.spm"
-        if not spm.is_file():
-            raise UserError(f"{spm} is missing, and {file.name} cannot segment text. Copy it there.")
-        spms[side] = read_ordinary(spm)
     sides: dict[Side, Vocabulary] = {side: _vocabulary(files[side], rows[side]) for side in SIDES}
-    if sides["source"].entries == sides["target"].entries:  # also in two files
-        sides["target"] = sides["source"]
-    return sentencepiece_tokenizers(languages, spms, sides)
+    spms: dict[Side, bytes] = {}
+    for side, file in files.items():  # a .yml has no rules to segment text
+        spms[side] = read_file(file if file.suffix == ".spm" else folder / f"{side}.spm")
+    return foreign_tokenizers(languages, spms, sides)
 
 
 def _vocabulary_files(folder: Path, decoder: Mapping[str, Any]) -> dict[Side, Path]:
@@ -305,10 +290,10 @@ def _vocabulary_files(folder: Path, decoder: Mapping[str, Any]) -> dict[Side, Pa
 
 
 def _vocabulary(file: Path, rows: int) -> Vocabulary:
-    """Return the first `rows` entries of a vocabulary file, without a start token. Padding and pieces with
-    line breaks become empty, and search never produces these. Raise `UserError` for no </s> or <unk>."""
+    """Return the first `rows` entries of a vocabulary file, without a start token. Raise `UserError` for no
+    </s> or <unk>."""
     if file.suffix == ".spm":
-        ids = {piece: i for i, piece in enumerate(Pieces(read_ordinary(file)).written)}
+        ids = {piece: i for i, piece in enumerate(Pieces(read_file(file)).written)}
     else:
         ids = marian_yaml.vocabulary(read_text(file), str(file))
     marks = {
@@ -318,7 +303,6 @@ def _vocabulary(file: Path, rows: int) -> Vocabulary:
         raise UserError(f"{file} has no </s> or no <unk>, so it is not a vocabulary of Marian.")
     entries = [""] * rows
     for piece, i in ids.items():
-        if i < rows and "\n" not in piece:
+        if i < rows:
             entries[i] = piece.lstrip("\u2581") if i in marks.values() else piece
-    never = tuple(i for i, entry in enumerate(entries) if not entry)
-    return Vocabulary(tuple(entries), marks["</s>"], None, marks["<unk>"], never)
+    return foreign_vocabulary(entries, rows, file, end=marks["</s>"], unknown=marks["<unk>"])

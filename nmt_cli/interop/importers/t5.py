@@ -11,18 +11,15 @@ from pathlib import Path
 
 from torch import Tensor
 
-from nmt_cli.errors import UserError
-from nmt_cli.interop.foreign import Activation, Foreign, ImportOptions, sentencepiece_tokenizers
-from nmt_cli.interop.foreign_settings import ForeignSettings
+from nmt_cli.interop.foreign import Activation, Foreign, ImportOptions, foreign_tokenizers, foreign_vocabulary
+from nmt_cli.interop.foreign_settings import ForeignSettings, read_file
 from nmt_cli.interop.importers.m2m100 import code_of
 from nmt_cli.interop.weights import OUTPUT, SOURCE, TARGET, common_tensors, import_tensors
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.self_positions import BUCKETS, FARTHEST
-from nmt_cli.runtime.foreign_text import read_ordinary
 from nmt_cli.text.subword_models.pieces import Pieces
 from nmt_cli.text.tokenizer import SIDES
 from nmt_cli.text.tokenizers import Tokenizers
-from nmt_cli.text.vocabulary import Vocabulary
 
 KINDS = ("t5", "mt5")
 """Model types in `config.json`."""
@@ -60,9 +57,7 @@ def read(
     folder: Path, settings: ForeignSettings, tensors: Mapping[str, Tensor], options: ImportOptions
 ) -> Foreign:
     """Return the model in `folder`, without search settings. Raise `UserError` for unsupported settings, a
-    missing or damaged file, a missing language, or `options.positions`."""
-    if options.positions:
-        raise UserError(f"{folder} has only one kind of positions. Omit --positions.")
+    missing or damaged file, or a missing language."""
     settings.demand("relative_attention_num_buckets", BUCKETS)
     settings.demand("relative_attention_max_distance", FARTHEST)
     named = common_tensors(tensors, _renamed, str(folder))
@@ -138,26 +133,20 @@ def _tokenizers(folder: Path, settings: ForeignSettings, rows: int, options: Imp
     """Return the tokenisers in `folder`. Pad their shared vocabulary to `rows`, the model's number of
     entries. If the vocabulary has language codes, the code of the target language begins the source. Raise
     `UserError` for a missing or damaged file, a missing language, or over `rows` pieces."""
-    if not (folder / SPM).is_file():
-        raise UserError(f"{folder / SPM} is missing. Download the whole folder.")
-    content = read_ordinary(folder / SPM)
+    content = read_file(folder / SPM)
     model = Pieces(content)
-    if len(model.written) > rows:
-        raise UserError(f"{folder} has {len(model.written):,} pieces, but the model only {rows:,} entries.")
-    # A vocabulary cannot store a line break, which is a piece of MADLAD.
-    entries = ["" if "\n" in piece else piece for piece in model.written]
-    entries += [""] * (rows - len(entries))
-    end, padding = settings.integer("eos_token_id", 1), settings.integer("pad_token_id", 0)
-    unknown, start = model.processor.unk_id(), settings.integer("decoder_start_token_id", padding)
-    special = {i for i, piece in enumerate(model.entries) if piece is None}
-    never = {padding, *special, *(i for i, entry in enumerate(entries) if not entry)} - {end, unknown}
-    vocabulary = Vocabulary(tuple(entries), end, start, unknown, tuple(sorted(never)))
-    codes = tuple(entry for entry in entries if CODE.fullmatch(entry))
-    languages = options.languages("", "", folder)
-    return sentencepiece_tokenizers(
-        languages,
-        dict.fromkeys(SIDES, content),
-        dict.fromkeys(SIDES, vocabulary),
-        codes,
-        begins=(code_of(folder, languages[1], codes), "") if codes else (),
+    padding = settings.integer("pad_token_id", 0)
+    vocabulary = foreign_vocabulary(
+        model.written,
+        rows,
+        folder,
+        end=settings.integer("eos_token_id", 1),
+        unknown=model.processor.unk_id(),
+        start=settings.integer("decoder_start_token_id", padding),
+        never=(padding, *(i for i, piece in enumerate(model.entries) if piece is None)),
     )
+    codes = tuple(entry for entry in vocabulary.entries if CODE.fullmatch(entry))
+    languages = options.languages("", "", folder)
+    begins = (code_of(folder, languages[1], codes), "") if codes else ()
+    models, sides = dict.fromkeys(SIDES, content), dict.fromkeys(SIDES, vocabulary)
+    return foreign_tokenizers(languages, models, sides, symbols=codes, begins=begins)

@@ -258,7 +258,7 @@ def test_sources_without_end_token_stay_so_in_every_use(tmp_path: Path) -> None:
 UNSUPPORTED: dict[str, tuple[str, dict[str, Any]]] = {
     "relative positions": ("relative_position_keys", {"with_relative_position": True, "table": None}),
     "a norm of embeddings": ("layernorm_embedding", {"layernorm_embedding": True}),
-    "multi-query attention": ("num_heads_kv", {"multi_query_attention": True}),
+    "multi-query attention": ("multi_query_attention", {"multi_query_attention": True}),
     "another activation": ("activation is 6", {"activation": "Sigmoid"}),
     "no final norm": ("layer_norm", {"no_final_norm": True}),
 }

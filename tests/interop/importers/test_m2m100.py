@@ -133,7 +133,7 @@ def token(number: int) -> dict[str, Any]:
         ("vocab.json", {"<s>": 0, "a": 2}, ("eng_Latn", "fra_Latn"), "does not number its pieces"),
         ("vocab.json", {"<s>": 0, "a": 1}, ("eng_Latn", "fra_Latn"), "does not begin with <s> <pad>"),
         ("tokenizer.json", token(10**12), ("a", "b"), "is not a language code"),
-        ("tokenizer.json", token(500), ("a", "b"), "but the model only"),
+        ("tokenizer.json", token(500), ("a", "b"), "but the model has only"),
         ("tokenizer.json", {"added_tokens": 5}, ("a", "b"), "added_tokens is 5, not a list"),
     ],
     ids=str,
