@@ -4,8 +4,9 @@ but weights of fewer bits become fp32."""
 import struct
 from collections.abc import Mapping
 from math import prod
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -39,29 +40,66 @@ class Binary(NamedTuple):
 
 
 def read_binary(path: Path) -> Binary:
-    """Return the content of a `model.bin`. Raise `UserError` for another version, a damaged file, or weights
-    of 4 bits."""
+    """Return the content of a `model.bin`. Raise `UserError` for a missing file, another version, a damaged
+    file, or weights of 4 bits."""
     refuse_special(path)
-    with path.open("rb") as file:
-        reader = _Reader(file, path)
-        version = reader.integer("I")
-        if version not in VERSIONS:
-            raise UserError(f"{path} has version {version}, but nmt reads {VERSIONS[0]} to {VERSIONS[-1]}.")
-        specification, revision = reader.text(), reader.integer("I")
-        variables = dict(reader.variable() for _ in range(reader.integer("I")))
-        aliases = [(reader.text(), reader.text()) for _ in range(reader.integer("I"))]
+    try:
+        with path.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as content:
+            return _read(content, path)
+    except FileNotFoundError as error:
+        raise UserError(f"{path} is missing. Copy the whole folder again.") from error
+    except ValueError as error:
+        raise UserError(f"{path} is damaged or not of CTranslate2 ({error}). Copy it again.") from error
+
+
+def _read(content: mmap, path: Path) -> Binary:
+    """Return the content of a `model.bin`. Raise `ValueError` if it is damaged."""
+    version = _integer(content, "I")
+    if version not in VERSIONS:
+        raise UserError(f"{path} has version {version}, but nmt reads {VERSIONS[0]} to {VERSIONS[-1]}.")
+    specification, revision = _text(content), _integer(content, "I")
+    variables = dict(_variable(content) for _ in range(_integer(content, "I")))
+    aliases = [(_text(content), _text(content)) for _ in range(_integer(content, "I"))]
     tensors = _dequantized(variables, path)
     for alias, name in aliases:
         if name in tensors:
             tensors[alias] = tensors[name]
         elif name not in variables:  # scales of quantised weights are in `variables` only
-            raise UserError(f"{path} is damaged ({alias} repeats {name}, which is missing). Copy it again.")
+            raise ValueError(f"{alias} repeats {name}, which is missing")
     return Binary(version, specification, revision, tensors)
+
+
+def _take(content: mmap, count: int) -> bytes:
+    """Return the next `count` bytes. Raise `ValueError`, without allocating them, if there are fewer."""
+    if count > len(content) - content.tell():
+        raise ValueError("it ends too early")
+    return content.read(count)
+
+
+def _integer(content: mmap, kind: str) -> int:
+    """Return the next integer. `kind` is its code in `struct`."""
+    return int(struct.unpack(f"<{kind}", _take(content, struct.calcsize(f"<{kind}")))[0])
+
+
+def _text(content: mmap) -> str:
+    """Return the next text, which is stored after its length, with a zero byte at its end."""
+    return _take(content, _integer(content, "H")).decode().rstrip("\0")
+
+
+def _variable(content: mmap) -> tuple[str, Tensor]:
+    """Return the name and the value of the next variable. Raise `ValueError` if it is empty."""
+    name = _text(content)
+    shape = [_integer(content, "I") for _ in range(_integer(content, "B"))]
+    kind, size = _integer(content, "B"), _integer(content, "I")
+    valid = len(shape) <= MAX_AXES and kind < len(DTYPES) and size > 0
+    if not valid or prod(shape) * DTYPES[kind].itemsize != size:
+        raise ValueError(f"{name[:80]!r} has an invalid size")
+    return name, torch.frombuffer(bytearray(_take(content, size)), dtype=DTYPES[kind]).view(shape)
 
 
 def _dequantized(variables: Mapping[str, Tensor], path: Path) -> dict[str, Tensor]:
     """Return `variables` with weights instead of their quantised values and scales. int8 has a scale per row,
-    int16 one scale. Raise `UserError` for a missing or invalid scale, or a zero point."""
+    int16 one scale. Raise `UserError` for a zero point, and `ValueError` for a missing or invalid scale."""
     tensors = dict(variables)
     for name, tensor in variables.items():
         if name + "_zero" in variables or (tensor.dim() and tensor.dtype == torch.int32):
@@ -72,51 +110,6 @@ def _dequantized(variables: Mapping[str, Tensor], path: Path) -> dict[str, Tenso
             continue
         scale = tensors.pop(name + "_scale", None)
         if scale is None or not scale.is_floating_point() or scale.numel() not in (1, len(tensor)):
-            raise UserError(f"{path} is damaged ({name} has no valid scale). Copy it again.")
+            raise ValueError(f"{name} has no valid scale")
         tensors[name] = tensor.float() / scale.float().view(-1, *[1] * (tensor.dim() - 1))
     return tensors
-
-
-class _Reader:
-    """Reads consecutive values of an open file. A value beyond the end of the file raises `UserError`."""
-
-    def __init__(self, file: Any, path: Path) -> None:
-        self._file, self._path = file, path
-        self._left = path.stat().st_size
-
-    def _take(self, count: int) -> bytes:
-        """Return the next `count` bytes. Raise `UserError` before reading if the file has fewer."""
-        content = self._file.read(count) if count <= self._left else b""
-        self._left -= count
-        if len(content) < count:
-            raise self._damaged("it ends too early")
-        return bytes(content)
-
-    def _damaged(self, problem: str) -> UserError:
-        return UserError(f"{self._path} is damaged or not of CTranslate2 ({problem}). Copy it again.")
-
-    def integer(self, kind: str) -> int:
-        """Return the next integer. `kind` is its code in `struct`."""
-        (value,) = struct.unpack(f"<{kind}", self._take(struct.calcsize(kind)))
-        return int(value)
-
-    def text(self) -> str:
-        """Return the next text, which is stored after its length, with a zero byte at its end."""
-        try:
-            return self._take(self.integer("H")).decode().rstrip("\0")
-        except UnicodeDecodeError as error:
-            raise self._damaged("a name is not UTF-8") from error
-
-    def variable(self) -> tuple[str, Tensor]:
-        """Return the name and the value of the next variable. Raise `UserError` if it is empty."""
-        name = self.text()
-        shape = [self.integer("I") for _ in range(self.integer("B"))]
-        kind, size = self.integer("B"), self.integer("I")
-        if (
-            len(shape) > MAX_AXES
-            or kind >= len(DTYPES)
-            or not size
-            or prod(shape) * DTYPES[kind].itemsize != size
-        ):
-            raise self._damaged(f"{name[:80]!r} has an invalid size")
-        return name, torch.frombuffer(bytearray(self._take(size)), dtype=DTYPES[kind]).view(shape)
