@@ -1,8 +1,7 @@
 """Glossaries: terms of a source language with the words that translate them, and their search in a text."""
 
 import re
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -35,7 +34,6 @@ def terms_of(rows: Iterable[Sequence[str]], row_name: str) -> Terms:
     """Return the terms of rows, each with a source and its accepted translations. Skip empty rows. Raise
     `UserError` for incomplete rows, a repeated source and no terms. Messages have `row_name` and a number."""
     terms: dict[str, list[str]] = {}
-    numbers: dict[str, int] = {}
     for number, row in enumerate(rows, start=1):
         source, *forms = [cell.strip() for cell in row] or [""]
         if not source and not any(forms):
@@ -43,10 +41,8 @@ def terms_of(rows: Iterable[Sequence[str]], row_name: str) -> Terms:
         if not source or not any(forms):
             raise UserError(f"{row_name} {number:,} needs a source and a translation. Add them.")
         if source in terms:
-            raise UserError(
-                f"{row_name} {number:,} repeats {source!r} of number {numbers[source]:,}. Join both."
-            )
-        terms[source], numbers[source] = [form for form in forms if form], number
+            raise UserError(f"{row_name} {number:,} repeats {source!r}. Put its translations into one.")
+        terms[source] = [form for form in forms if form]
     if not terms:
         raise UserError(f"the glossary is empty: no {row_name} has a source and a translation. Add one.")
     return terms
@@ -56,47 +52,28 @@ class TermIndex(Generic[Value]):
     """Finds terms in texts. Each term has a value."""
 
     def __init__(self, values: Iterable[tuple[str, Value]]) -> None:
-        """Add terms with their values. Terms have single spaces. Raise `UserError` for a repeated term, also
-        in other case. A capital inside a word is a difference."""
-        self._values: dict[str, Value] = {}
-        lengths = defaultdict[str, set[int]](set)
+        """Add terms with their values. Raise `UserError` for a repeated term, also in other case. A capital
+        inside a word is a difference."""
+        self._values: dict[Sequence[str], Value] = {}
         for term, value in values:
             inner_capital = any(before.isalnum() and after.isupper() for before, after in pairwise(term))
-            key = term if inner_capital else _lower(term)
+            key = (*UNIT.findall(term if inner_capital else term.lower()),)
             if key in self._values:
                 raise UserError(f"the glossary has {term!r} twice. Put all its translations into one term.")
             self._values[key] = value
-            if first := UNIT.match(_lower(term)):
-                lengths[first[0]].add(len(key))
-        self._lengths = {first: sorted(each, reverse=True) for first, each in lengths.items()}
+        self._lengths = sorted({*map(len, self._values)}, reverse=True)
 
     def found(self, text: str) -> list[Value]:
-        """Return the values of the terms in `text`, which has single spaces, each once, in order.
+        """Return the values of the terms in `text`, each once, in order.
 
         Terms match whole words, in any case unless they have a capital inside a word. The longest match
         counts. Matches do not overlap.
         """
-        lowered, values, position = _lower(text), dict[str, Value](), 0
-        units = list(UNIT.finditer(lowered))
-        ends = {unit.end() for unit in units}
-        for unit in units:
-            start = unit.start()
-            for key in self._keys(text, lowered, start, unit[0]) if start >= position else ():
-                if start + len(key) in ends and key in self._values:
-                    values[key], position = self._values[key], start + len(key)
-                    break
+        units, values, position = UNIT.findall(text), dict[Sequence[str], Value](), 0
+        sides = units, [unit.lower() for unit in units]
+        while position < len(units):
+            keys = ((*side[position : position + n],) for n in self._lengths for side in sides)
+            if key := next((key for key in keys if key in self._values), ()):
+                values[key] = self._values[key]
+            position += max(1, len(key))
         return [*values.values()]
-
-    def _keys(self, text: str, lowered: str, start: int, first: str) -> Iterator[str]:
-        """Yield possible keys at `start`, longest first."""
-        for length in self._lengths.get(first, ()):
-            yield text[start : start + length]
-            yield lowered[start : start + length]
-
-
-def _lower(text: str) -> str:
-    """Return `text` in lower case, without a change of length."""
-    lowered = text.lower()
-    if len(lowered) == len(text):
-        return lowered
-    return "".join(low if len(low := one.lower()) == 1 else one for one in text)

@@ -38,7 +38,7 @@ def test_libretranslate_takes_a_glossary(client: Client, glossary: object) -> No
         ({"ab": 7}, "Entry 1 must have texts of up to 200 characters"),
         ({"ab": []}, "entry 1 needs a source and a translation"),
         ({"ab": "xy", "": "z"}, "entry 2 needs a source and a translation"),
-        ([["ab", "xy"], ["ab", "z"]], "entry 2 repeats 'ab' of number 1"),
+        ([["ab", "xy"], ["ab", "z"]], "entry 2 repeats 'ab'"),
         ({"ab": "x" * 201}, "Entry 1 must have texts of up to 200 characters"),
         ({str(number): "x" for number in range(1001)}, "more than 1,000 entries"),
         ({}, "the glossary is empty"),
