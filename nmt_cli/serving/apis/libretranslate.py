@@ -15,7 +15,7 @@ from nmt_cli.serving.config import MAX_ALTERNATIVES
 from nmt_cli.serving.directions import Direction, name_of
 from nmt_cli.serving.refused import Refused
 from nmt_cli.serving.service import Service
-from nmt_cli.serving.texts.documents import Documents, Job, TranslatedText
+from nmt_cli.serving.texts.documents import Documents, Job, TranslatedText, alignment
 from nmt_cli.text.markup import Dialect
 from nmt_cli.translation.translator import Translation
 
@@ -135,7 +135,7 @@ async def _events(
                 "blanks": documents.spaces[number],
             }
             if documents.job.alignment:
-                event["alignment"] = documents.alignment(number, translation)._asdict()
+                event["alignment"] = alignment(documents.sentences[number], translation)._asdict()
             yield as_json(event)
     translated = await asyncio.to_thread(documents.translated, translations)
     yield as_json(_body(documents.job, translated, is_list, guess, with_confidence))
