@@ -34,17 +34,10 @@ class Served:
         self.leaving = False
         """Whether the model is unloaded once its requests have ended. New requests wait, then load it."""
 
-        self._past_restarts = 0
-
     @property
     def usable(self) -> bool:
         """Whether a request may use the model."""
         return self.model is not None and not self.leaving
-
-    @property
-    def restarts(self) -> int:
-        """Number of worker processes that died and were replaced, also before the model was unloaded."""
-        return self._past_restarts + (self.model.restarts if self.model else 0)
 
     def open(self) -> None:
         """Load the model and start its workers."""
@@ -59,7 +52,6 @@ class Served:
     def close(self) -> None:
         """Unload the model, if it is loaded, and return its memory to the system."""
         if self.model:
-            self._past_restarts = self.restarts
             self.model.close()
             self.model = None
             return_free_memory()
@@ -88,8 +80,8 @@ class Models:
 
     @property
     def restarts(self) -> int:
-        """Number of worker processes of all models that died and were replaced."""
-        return sum(one.restarts for one in self._served)
+        """Number of worker processes of the loaded models that died and were replaced."""
+        return sum(one.model.restarts for one in self._served if one.model)
 
     @asynccontextmanager
     async def using(self, needed: Sequence[Served]) -> AsyncGenerator[list[Model]]:

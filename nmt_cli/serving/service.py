@@ -175,15 +175,11 @@ async def _translations(documents: Documents, models: Sequence[Model]) -> AsyncG
             if translation.failed:
                 raise Refused(503, "A sentence does not fit into memory. Send shorter sentences.")
             if pivots:
-                translation = _through_pivot(pivots[number], translation)
-            number += 1
+                first, number = pivots[number], number + 1
+                shares = composed(first.shares, translation.shares)
+                confidence = first.confidence * translation.confidence
+                translation = replace(translation, shares=shares, confidence=confidence)
             yield translation
-
-
-def _through_pivot(first: Translation, last: Translation) -> Translation:
-    """Return `last`, the translation of `first`, with the alignment and the confidence of both steps."""
-    shares = composed(first.shares, last.shares)
-    return replace(last, shares=shares, confidence=first.confidence * last.confidence)
 
 
 def _search(model: Model, alternatives: int) -> SearchConfig | None:

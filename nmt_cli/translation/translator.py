@@ -227,7 +227,10 @@ class Translator:
         candidates = [self._candidate(line, parts) for parts in best]
         shares: Shares = ()
         if candidates and line.sentences[0].aligned:
-            shares = _shares(self.tokenizers, line, candidates[0])
+            best_one, values = candidates[0], [one.values for one in line.prepared]
+            shares = unit_shares(
+                self.tokenizers, line.raw, line.sentences, values, best_one.text, best_one.parts
+            )
             if not self._placeholders and not line.too_long:
                 text, shares = with_placeholders(line.raw, candidates[0].text, shares)
                 candidates[0] = replace(candidates[0], text=text)
@@ -289,12 +292,6 @@ def _fitting(sentence: Prepared, translator: Translator) -> list[Prepared]:
         sentence._replace(text=part, ids=tokenizer.encode(part), spaces=after)
         for part, after in zip(cut, spaces, strict=False)
     ]
-
-
-def _shares(tokenizers: Tokenizers, line: Line, best: Candidate) -> Shares:
-    """Return the alignment of the units of `line` and its best candidate."""
-    values = [one.values for one in line.prepared]
-    return unit_shares(tokenizers, line.raw, line.sentences, values, best.text, best.parts)
 
 
 def _banned(target: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
