@@ -63,7 +63,7 @@ def test_a_generated_page_is_up_to_date(name: str) -> None:
         (
             "log.jsonl: a validation",
             ["training/validation/metrics.py", "training/tracking/recorder.py"],
-            "bleu chrf",
+            "bleu chrf comet",
         ),
         (
             "environment.jsonl",

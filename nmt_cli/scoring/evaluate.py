@@ -1,16 +1,19 @@
 """Read systems and references, and score every system in every metric."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 from nmt_cli.errors import UserError
 from nmt_cli.language import without_region
 from nmt_cli.scoring import significance, texts
 from nmt_cli.scoring.config import Metric, ScoreConfig, Test
-from nmt_cli.scoring.metrics import TOKENIZER_OF, Measure, Score, SentenceScores, bleu_tokenizer
+from nmt_cli.scoring.metrics import TOKENIZER_OF, Lines, Measure, Score, SentenceScores, bleu_tokenizer
 from nmt_cli.scoring.paper import LANGUAGES
 from nmt_cli.scoring.scorers import Scorer, ScorerMeasure
+
+Stated = TypeVar("Stated", Score, significance.Finding, SentenceScores)
 
 DEFAULT: tuple[Metric, ...] = ("bleu", "paper-bleu", "chrf")
 MANY_LINES = 100
@@ -76,13 +79,17 @@ class Scores:
     systems: list[System]
     notes: list[str]
     warnings: list[str]
+    documents: list[str]
+    """The ids of the documents that were scored, or [] if lines were scored."""
 
 
-def evaluate(evaluation: Evaluation) -> Scores:
-    """Read all texts, and return each system's scores, with notes and warnings. Raise `UserError` for stdin
-    given twice, unequal lengths, an option without effect, or a metric that the language does not allow."""
+def evaluate(evaluation: Evaluation, documents_file: Path | None = None) -> Scores:
+    """Read all texts, and return each system's scores, with notes and warnings. With the ids of the lines'
+    documents in `documents_file`, score documents instead of lines. Raise `UserError` for stdin given twice,
+    unequal lengths, an option without effect, or a metric that the language does not allow."""
     sources = [evaluation.source] if evaluation.source else []
-    texts.refuse_second_stdin([*evaluation.references, *evaluation.hypotheses, *sources])
+    ids = [documents_file] if documents_file else []
+    texts.refuse_second_stdin([*evaluation.references, *evaluation.hypotheses, *sources, *ids])
     languages = LANGUAGES | set(TOKENIZER_OF)
     language = without_region(evaluation.target_lang) or texts.language_of(evaluation.references, languages)
     metrics, notes = _metrics(evaluation, language)
@@ -91,7 +98,8 @@ def evaluate(evaluation: Evaluation) -> Scores:
     references = [texts.read_reference(path, evaluation.target_lang) for path in evaluation.references]
     systems = [texts.read_hypotheses(path) for path in evaluation.hypotheses]
     source = [texts.read_source(path) for path in sources]
-    for other in (*source, *references):
+    documents = [texts.read_documents(path) for path in ids]
+    for other in (*source, *references, *documents):
         for system in systems:
             texts.refuse_unequal(system, other)
     warnings = [
@@ -99,29 +107,41 @@ def evaluate(evaluation: Evaluation) -> Scores:
         *_script_warnings(evaluation.config, metrics, language, references),
         *_tokenization_warnings(evaluation.config, metrics, references, systems),
     ]
-    lines = [reference.lines for reference in references]
-    measures = [Measure(metric, lines, evaluation.config, language) for metric in metrics]
+    lines, outputs = [reference.lines for reference in references], [system.lines for system in systems]
+    document_of = [*documents[0].lines] if documents else []
+    names = list(dict.fromkeys(document_of))
+    whole, results = (
+        [texts.joined(text, document_of) for text in each] if names else each for each in (lines, outputs)
+    )
+    measures = [(Measure(metric, whole, evaluation.config, language), results) for metric in metrics]
     source_lines = source[0].lines if source else None
-    outputs = [system.lines for system in systems]
-    measures += [ScorerMeasure(scorer, source_lines, lines, outputs) for scorer in evaluation.scorers]
+    measures += [
+        (ScorerMeasure(scorer, source_lines, lines, outputs, document_of), outputs)
+        for scorer in evaluation.scorers
+    ]
+    suffix = f"|docs:{len(names)}" if names else ""
     return Scores(
         [reference.name for reference in references],
         len(outputs[0]),
         language,
-        _systems(evaluation, measures, systems),
+        _systems(evaluation, measures, [system.name for system in systems], suffix),
         notes,
         warnings,
+        names,
     )
 
 
 def _systems(
-    evaluation: Evaluation, measures: Sequence[Measure], systems: Sequence[texts.Text]
+    evaluation: Evaluation,
+    measures: Sequence[tuple[Measure, Sequence[Lines]]],
+    names: Sequence[str],
+    suffix: str,
 ) -> list[System]:
     """Return for each system the scores of its text, and if requested, tests and scores of each line. Leave
-    out line scores of BLEU by the paper's protocol, which has none."""
-    lines = [system.lines for system in systems]
+    out line scores of BLEU by the paper's protocol, which has none. `measures` have the lines or documents of
+    the systems, and `suffix` follows each signature."""
     scored: list[tuple[list[Score], list[significance.Finding]]] = []
-    for measure in measures:
+    for measure, lines in measures:
         if test := evaluation.significance:
             counts = list(measure.counts(lines))
             scores = measure.scores_of(counts)
@@ -130,15 +150,19 @@ def _systems(
         else:
             scored.append((measure.scores(lines), []))
     # multi-bleu is for whole texts. Sentences without a match of four words would score 0.
-    by_line = [measure for measure in measures if evaluation.sentences and measure.metric != "paper-bleu"]
+    by_line = [one for one in measures if evaluation.sentences and one[0].metric != "paper-bleu"]
+
+    def stated(result: Stated) -> Stated:
+        return replace(result, signature=result.signature + suffix)
+
     return [
         System(
-            system.name,
-            [scores[number] for scores, _ in scored],
-            [findings[number] for _, findings in scored if findings],
-            [measure.sentences(system.lines) for measure in by_line],
+            name,
+            [stated(scores[number]) for scores, _ in scored],
+            [stated(findings[number]) for _, findings in scored if findings],
+            [stated(measure.sentences(lines[number])) for measure, lines in by_line],
         )
-        for number, system in enumerate(systems)
+        for number, name in enumerate(names)
     ]
 
 

@@ -1,6 +1,7 @@
 """Scores of lines from a model or a command, as a metric like those of sacrebleu."""
 
 from collections.abc import Iterator, Sequence
+from statistics import fmean
 from typing import Any, Protocol
 
 from nmt_cli.scoring.metrics import Counts, Lines, Measure, SentenceScores
@@ -22,14 +23,21 @@ class Scorer(Protocol):
 
 
 class ScorerMeasure(Measure):
-    """The scores of systems by a scorer. The score of a text is the mean over its lines."""
+    """The scores of systems by a scorer. The score of a text is the mean over its lines, or over documents of
+    the means over their lines."""
 
     digits = 4
 
     def __init__(
-        self, scorer: Scorer, source: Lines | None, references: Sequence[Lines], systems: Sequence[Lines]
+        self,
+        scorer: Scorer,
+        source: Lines | None,
+        references: Sequence[Lines],
+        systems: Sequence[Lines],
+        documents: Texts = (),
     ) -> None:
-        """Score all lines of `systems`. `references` has at most one text."""
+        """Score all lines of `systems`. `references` has at most one text. `documents` has the id of each
+        line's document, or is empty to score lines."""
         self.metric, self._scorer, self._systems = scorer.name.lower(), scorer, systems
         self._protocol, self._references, self.counter = None, references, _Mean(scorer.name)
         # Line by line, so that a source and its translations are scored together.
@@ -38,17 +46,20 @@ class ScorerMeasure(Measure):
             None if text is None else [line for line in text for _ in systems]
             for text in (source, references[0] if references else None)
         )
-        self._values = scorer.score(sources, hypotheses, reference)
+        values = scorer.score(sources, hypotheses, reference)
+        self._values = [values[number :: len(systems)] for number in range(len(systems))]
+        if documents:
+            self._values = [_means(own, documents) for own in self._values]
 
     def counts(self, systems: Sequence[Lines]) -> Iterator[tuple[Counts, ...]]:
-        """Yield for each line the score of each system, and 1. `systems` are those of the constructor."""
-        return zip(*[([value, 1.0] for value in self._values)] * len(systems), strict=True)
+        """Yield for each line or document the score of each system, and 1. `systems` are those of the
+        constructor."""
+        return zip(*([[value, 1.0] for value in own] for own in self._values), strict=True)
 
     def sentences(self, hypotheses: Lines) -> SentenceScores:
-        """Return the score of each line of one of the systems."""
+        """Return the score of each line or document of one of the systems."""
         number = next(number for number, system in enumerate(self._systems) if system is hypotheses)
-        values = self._values[number :: len(self._systems)]
-        return SentenceScores(self.metric, self._scorer.name, self.signature(), values)
+        return SentenceScores(self.metric, self._scorer.name, self.signature(), self._values[number])
 
     def signature(self, signature: object = None) -> str:
         """Return the signature of the scorer, with the samples and the seed in the `signature` of a test."""
@@ -57,6 +68,14 @@ class ScorerMeasure(Measure):
 
     def _kind(self) -> str:
         return self._scorer.kind
+
+
+def _means(values: Sequence[float], documents: Texts) -> list[float]:
+    """Return the mean of the values of each document, in the order of first lines."""
+    by_document = dict[str, list[float]]()
+    for document, value in zip(documents, values, strict=True):
+        by_document.setdefault(document, []).append(value)
+    return [*map(fmean, by_document.values())]
 
 
 class _Mean:

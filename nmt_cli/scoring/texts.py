@@ -72,6 +72,27 @@ def read_hypotheses(path: Path) -> Text:
     return _read(path, "", "hypothesis" if ".xml" in files.endings(path) else "target")
 
 
+def read_documents(path: Path) -> Text:
+    """Return the id of each line's document: the lines of a file, pipe or stdin, or the documents of a WMT
+    file. Raise `UserError` for a line without an id."""
+    if sgm.is_test_set(path):
+        text = Text(str(path), *_decoded([segment.document for segment in sgm.segments(path, "source")]))
+    else:
+        text = _read(path, "", "source")
+    if missing := next((number for number, name in enumerate(text.lines, start=1) if not name), 0):
+        raise UserError(f"{text.name} line {missing:,} has no id of a document. Give one in each line.")
+    return text
+
+
+def joined(lines: Lines, documents: Lines) -> list[str]:
+    """Return the text of each document, its lines with spaces between, in the order of first lines. Item i of
+    `documents` is the id of line i."""
+    texts = dict[str, list[str]]()
+    for document, line in zip(documents, lines, strict=True):
+        texts.setdefault(document, []).append(line)
+    return [*map(" ".join, texts.values())]
+
+
 def refuse_second_stdin(paths: Sequence[Path]) -> None:
     """Raise `UserError` if `-` (stdin) occurs twice in `paths`."""
     if paths.count(STDIN) > 1:

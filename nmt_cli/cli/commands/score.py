@@ -44,6 +44,9 @@ Compare paper-bleu only with published scores of the same kind.
 COMETKiwi or xCOMET model. --scorer runs any other scorer. COMMAND reads JSON
 lines with src, mt and ref, and prints a number for each.
 
+--documents scores the documents of a WMT .sgm or .xml file, or of the ids in
+FILE, instead of lines.
+
 --significance bootstrap is paired bootstrap resampling, randomization is
 approximate randomization. With --model and --source, the output is a
 log-probability per line.
@@ -71,6 +74,7 @@ log-probability per line.
 @click.option("--scorer", "command", metavar="COMMAND", help="Score with a command.")
 @click.option("--device", type=DEVICE, help="Device of --metric comet.  [default: auto]")
 @click.option("--sentences", is_flag=True, help="Also score each line, as tab-separated values.")
+@click.option("--documents", type=PATH, metavar="FILE", help="Score documents. FILE has an id per line.")
 @click.option(
     "--significance", type=click.Choice(get_args(Test)), help="Test the difference to the first system."
 )
@@ -88,6 +92,7 @@ def score(
     command: str | None,
     device: str | None,
     sentences: bool,
+    documents: Path | None,
     significance: Test | None,
     model: Path | None,
     source: Path | None,
@@ -101,7 +106,7 @@ def score(
     if Path("-") in inputs and sys.stdin.isatty() and not quiet:
         click.echo("Reading translations from the terminal; Ctrl-D ends the input.", err=True)
     if model or (source and not command and COMET not in metrics):
-        unused = [references, target_lang, metrics, sentences, significance, settings, inputs[1:]]
+        unused = [references, target_lang, metrics, sentences, documents, significance, settings, inputs[1:]]
         neural = metric_model or command or device
         _by_model(model, source, inputs[0], as_json, quiet, unused=bool(neural) or any(unused))
         return
@@ -122,7 +127,7 @@ def score(
         evaluation = Evaluation(references, inputs, target_lang or "", others, *tests, scorers, source)
         gc.disable()  # collecting garbage takes a tenth of the time, and millions of n-grams form no cycles
         stack.callback(gc.enable)
-        outcome = evaluate(evaluation)
+        outcome = evaluate(evaluation, documents)
     if as_json:
         show_json(outcome, quiet)
     else:

@@ -35,7 +35,8 @@ def show(outcome: Scores, quiet: bool) -> None:
     kinds = [(score.name, score.kind.replace(": ", ":\n")) for score in outcome.systems[0].scores]
     heads = [f"{name}\n{kind}".strip() for name, kind in kinds]
     rows = [(system.name, *_cells(system, outcome.systems[0])) for system in outcome.systems]
-    lines = counted(outcome.lines, "line")
+    documents = counted(len(outcome.documents), "document")
+    lines = counted(outcome.lines, "line") + (f" in {documents}" if outcome.documents else "")
     print_table(lines, ["system"], heads, rows, stderr=by_line, show_lines=_tested(outcome))
     for line in _explanations(outcome):
         click.echo(line, err=by_line)
@@ -47,6 +48,7 @@ def show_json(outcome: Scores, quiet: bool) -> None:
     content = {
         "references": outcome.references,
         "lines": outcome.lines,
+        **({"documents": outcome.documents} if outcome.documents else {}),
         "language": outcome.language or None,
         "systems": [_system(system) for system in outcome.systems],
     }
@@ -126,8 +128,8 @@ def _tested(outcome: Scores) -> bool:
 
 
 def _sentence_rows(outcome: Scores) -> Iterator[list[str]]:
-    """Yield rows of texts: names of columns, then a row per sentence. A row has the line number from 1, and
-    each system's scores."""
+    """Yield rows of texts: names of columns, then a row per line or document. A row has the number from 1 of
+    the line, or the id of the document, and each system's scores."""
     columns = [scores for system in outcome.systems for scores in system.sentences]
     several = len(outcome.systems) > 1
     names = [
@@ -135,9 +137,10 @@ def _sentence_rows(outcome: Scores) -> Iterator[list[str]]:
         for system in outcome.systems
         for scores in system.sentences
     ]
-    yield ["line", *names]
-    for number in range(outcome.lines):
-        yield [str(number + 1), *(f"{scores.values[number]:.4f}" for scores in columns)]
+    yield ["document" if outcome.documents else "line", *names]
+    documents = [*map(printable, outcome.documents)]
+    for number, first in enumerate(documents or [str(line + 1) for line in range(outcome.lines)]):
+        yield [first, *(f"{scores.values[number]:.4f}" for scores in columns)]
 
 
 def _system(system: System) -> dict[str, object]:
