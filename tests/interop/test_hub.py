@@ -94,11 +94,11 @@ def test_every_export_has_a_card_that_the_client_of_the_hub_reads(
     form: str, model: Callable[..., Path], tmp_path: Path, nmt: Nmt
 ) -> None:
     out = tmp_path / "theirs"
-    result = nmt("export", model(form), "--format", form, "--out", out, "--licence", "cc by 4.0")
+    result = nmt("export", model(form), "--format", form, "--out", out, "--licence", "CC BY-NC-ND 4.0")
     assert result.returncode == 0, result.stderr
     card = ModelCard.load(out / "README.md")
     assert card.data.language == ["en", "de"]
-    assert (card.data.pipeline_tag, card.data.license) == ("translation", "cc-by-4.0")
+    assert (card.data.pipeline_tag, card.data.license) == ("translation", "cc-by-nc-nd-4.0")
     assert card.data.library_name == LIBRARIES[form]
     assert card.data.eval_results
     results = [

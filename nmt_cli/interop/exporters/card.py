@@ -1,7 +1,6 @@
 """Complete the README.md of an export: metadata for the Hugging Face Hub, and facts about the model."""
 
 import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +25,11 @@ BY = "Written by `nmt export`."
 
 LICENCES = frozenset(
     (
-        "afl-3.0 agpl-3.0 apache-2.0 artistic-2.0 bsd bsd-2-clause bsd-3-clause bsl-1.0 cc cc-by-2.0 cc- "
-        "by-2.5 cc-by-3.0 cc-by-4.0 cc-by-nc-2.0 cc-by-nc-3.0 cc-by-nc-4.0 cc-by-nc-nd-3.0 cc-by-nc- "
-        "nd-4.0 cc-by-nc-sa-2.0 cc-by-nc-sa-3.0 cc-by-nc-sa-4.0 cc-by-nd-4.0 cc-by-sa-3.0 cc-by-sa-4.0 "
-        "cc0-1.0 ecl-2.0 epl-2.0 eupl-1.1 eupl-1.2 gpl gpl-2.0 gpl-3.0 isc lgpl lgpl-2.1 lgpl-3.0 mit "
-        "mpl-2.0 ms-pl odbl odc-by openrail osl-3.0 pddl unlicense wtfpl zlib"
+        "afl-3.0 agpl-3.0 apache-2.0 artistic-2.0 bsd bsd-2-clause bsd-3-clause bsl-1.0 cc cc-by-2.0 "
+        "cc-by-2.5 cc-by-3.0 cc-by-4.0 cc-by-nc-2.0 cc-by-nc-3.0 cc-by-nc-4.0 cc-by-nc-nd-3.0 "
+        "cc-by-nc-nd-4.0 cc-by-nc-sa-2.0 cc-by-nc-sa-3.0 cc-by-nc-sa-4.0 cc-by-nd-4.0 cc-by-sa-3.0 "
+        "cc-by-sa-4.0 cc0-1.0 ecl-2.0 epl-2.0 eupl-1.1 eupl-1.2 gpl gpl-2.0 gpl-3.0 isc lgpl lgpl-2.1 "
+        "lgpl-3.0 mit mpl-2.0 ms-pl odbl odc-by openrail osl-3.0 pddl unlicense wtfpl zlib"
     ).split()
 )
 """Licences that the Hub knows by these names. It takes others as "other" with a name."""
@@ -64,20 +63,19 @@ def _metadata(form: str, recipe: Recipe, about: About, licence: str) -> dict[str
     if licence and name not in LICENCES:
         metadata["license_name"] = printable(licence)
     if about.scores:
-        results = [_result(name, scores) for name, scores in about.scores.items()]
+        results = [
+            {
+                "task": {"type": "translation"},
+                "dataset": {"name": name, "type": name},
+                "metrics": [_metric(score) for score in scores],
+            }
+            for name, scores in about.scores.items()
+        ]
         metadata["model-index"] = [{"name": f"{recipe.source_lang}-{recipe.target_lang}", "results": results}]
     return metadata
 
 
-def _result(name: str, scores: Sequence[Score]) -> dict[str, Any]:
-    """Return the scores of the evaluation set `name` as a result of the Hub's model-index."""
-    metrics = [
-        {"type": score.metric, "name": score.label, "value": round(score.value, 2)}
-        | ({"args": {"signature": score.signature}} if score.signature else {})
-        for score in scores
-    ]
-    return {
-        "task": {"type": "translation"},
-        "dataset": {"name": name, "type": name},
-        "metrics": metrics,
-    }
+def _metric(score: Score) -> dict[str, Any]:
+    """Return a score as a metric of the Hub's model-index."""
+    metric = {"type": score.metric, "name": score.label, "value": round(score.value, 2)}
+    return metric | ({"args": {"signature": score.signature}} if score.signature else {})
