@@ -81,7 +81,7 @@ SAME = (
 )
 """Settings that encoder and decoder must share."""
 
-TRANSFORMS = ("sentencepiece", "bpe", "onmt_tokenize")
+TRANSFORMS: Sequence[Kind] = ("sentencepiece", "bpe")
 TRAINING_ONLY = ("filtertoolong", "tokendrop", "tokenmask", "switchout")
 """Transforms that segment text, and those that do not change the input of a translation."""
 
@@ -193,24 +193,18 @@ def _tokenizers(
     """Return the tokenisers that the transforms in the settings name, with vocabularies padded to `rows`.
     Raise `UserError` for a missing or damaged file, an unsupported transform, or a missing language."""
     names = [name for name in described.list_of("transforms", str) if name not in TRAINING_ONLY]
-    if len(names) != 1 or names[0] not in TRANSFORMS:
-        kinds = " or ".join(TRANSFORMS)
-        raise UserError(
-            f"{described.where}: transforms has {', '.join(names) or 'no subwords'}. nmt supports {kinds}."
-        )
-    settings = described.part("transforms_configs").part(names[0])
+    kind = next((kind for kind in TRANSFORMS if names == [kind]), None)
+    if not kind:
+        listed, kinds = ", ".join(names) or "no subwords", " or ".join(TRANSFORMS)
+        raise UserError(f"{described.where}: transforms has {listed}. nmt supports {kinds}.")
+    settings = described.part("transforms_configs").part(kind)
     words = read_settings(folder / VOCABULARY)
     sides = {ours: _vocabulary(words, side, rows[side]) for side, ours in SIDES.items()}
     models: dict[Side, bytes] = {}
     for side, ours in SIDES.items():
         settings.demand(f"{side}_vocab_threshold", 0)
-        if names[0] == "onmt_tokenize":
-            settings.demand(f"{side}_subword_type", "sentencepiece")
-            settings.part(f"{side}_onmttok_kwargs").demand("mode", "none")
-            settings.demand("gpt2_pretok", False)
         model = settings.text(f"{side}_subword_model", settings.text("src_subword_model"))
         models[ours] = read_file(folder / Path(model).name)
-    kind: Kind = "bpe" if names[0] == "bpe" else "sentencepiece"
     return foreign_tokenizers(options.languages("", "", folder), models, sides, kind=kind, bare_source=True)
 
 
