@@ -1,6 +1,6 @@
 """Read the vocabularies of CTranslate2, and the SentencePiece models that its users keep beside them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from nmt_cli.errors import UserError
@@ -59,11 +59,14 @@ def vocabularies(
     no start token, and `bare` that sources have no end token. Raise `UserError` for a missing or damaged
     file, too many entries, or a missing special token."""
     source, target = [_entries(folder, side) for side in SIDES]
-    own = _vocabulary(target, rows[1], folder, settings, excluded, zeros=zeros)
+    start = None if zeros else settings.text("decoder_start_token")
+    ends = [settings.text("eos_token", "</s>")]
+    own = _vocabulary(folder, settings, target, rows[1], ends, start, excluded)
     if (source, rows[0]) == (target, rows[1]):
         return dict.fromkeys(SIDES, own)
-    other = _vocabulary(source, rows[0], folder, settings, set(), zeros=True, bare=bare)
-    return {"source": other, "target": own}
+    if bare:  # sources of old models of OpenNMT-py lack the end token, which is never used
+        ends += [settings.text("bos_token", "<s>"), *PADDING]
+    return {"source": _vocabulary(folder, settings, source, rows[0], ends), "target": own}
 
 
 def _entries(folder: Path, side: Side) -> list[str]:
@@ -84,34 +87,25 @@ def _entries(folder: Path, side: Side) -> list[str]:
 
 
 def _vocabulary(
-    entries: Sequence[str],
-    rows: int,
     folder: Path,
     settings: ForeignSettings,
-    excluded: set[int],
-    *,
-    zeros: bool,
-    bare: bool = False,
+    entries: Sequence[str],
+    rows: int,
+    ends: Sequence[str],
+    start: str | None = None,
+    excluded: Collection[int] = (),
 ) -> Vocabulary:
-    """Return the vocabulary of `entries`. Repeated entries are padding. The other arguments are those of
-    `vocabularies`, for one side. Raise `UserError` for a missing token, or too many entries."""
-    ids: dict[str, int] = {}
+    """Return the vocabulary of `entries`, padded to `rows`. Repeated entries are padding. The first of `ends`
+    that is an entry is the end token. Raise `UserError` for a missing token, or too many entries."""
+    ids: dict[str | None, int] = {}
     for i, entry in enumerate(entries):
         ids.setdefault("" if UNUSED.fullmatch(entry) else entry, i)
     texts = [entry if ids.get(entry) == i else "" for i, entry in enumerate(entries)]
-    unknown, begin = settings.text("unk_token", "<unk>"), settings.text("bos_token", "<s>")
-    end = settings.text("eos_token", "</s>")
-    if bare and end not in ids:  # old models of OpenNMT-py. The token is never used.
-        end = next((token for token in (begin, *PADDING) if token in ids), end)
-    start = [] if zeros else [settings.text("decoder_start_token")]
-    if missing := [token for token in (unknown, end, *start) if token not in ids]:
+    unknown, end = settings.text("unk_token", "<unk>"), next(filter(ids.__contains__, ends), ends[0])
+    if missing := [token for token in (unknown, end, start) if token is not None and token not in ids]:
         raise UserError(f"{folder}: the vocabulary has no {missing[0]}. Copy the whole folder again.")
+    never = {ids[token] for token in (settings.text("bos_token", "<s>"), *PADDING) if token in ids}
+    never |= {*excluded}
     return foreign_vocabulary(
-        texts,
-        rows,
-        folder,
-        end=ids[end],
-        unknown=ids[unknown],
-        start=ids[start[0]] if start else None,
-        never=excluded | {ids[token] for token in (begin, *PADDING) if token in ids},
+        texts, rows, folder, end=ids[end], unknown=ids[unknown], start=ids.get(start), never=never
     )

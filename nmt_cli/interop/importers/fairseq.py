@@ -78,21 +78,18 @@ def read(path: Path, options: ImportOptions) -> Foreign:
     tensors = {str(name): value for name, value in checkpoint["model"].items() if isinstance(value, Tensor)}
     settings, folder = _settings(checkpoint, file), file.parent
     pair = options.languages(settings.text("source_lang", ""), settings.text("target_lang", ""), folder)
-    for lang in pair:
-        if not (folder / f"dict.{lang}.txt").is_file():
-            raise UserError(f"dict.{lang}.txt is not beside the checkpoint in {folder}. Copy it there.")
     tensors = common_tensors(tensors, _usual_names, str(file))
     config = _config(settings, tensors)
-    tokenizers = _tokenizers(folder, dict(zip(SIDES, pair, strict=True)))
+    tokenizers = _tokenizers(folder, pair)
     imported = import_tensors(tensors, str(file), config, tokenizers)
     return Foreign("fairseq", config, tokenizers, imported, SEARCH)
 
 
 def _checkpoint(folder: Path) -> Path:
     """Return the first file of `BEST` that is in `folder`, or else the only checkpoint in `folder`. Raise
-    `UserError` if `folder` has no checkpoint, or several without a name in `BEST`."""
+    `UserError` if there is none, or several without a name in `BEST`."""
     checkpoints = sorted(folder.glob("*.pt"))
-    best = [folder / name for name in BEST if folder / name in checkpoints]
+    best = [path for name in BEST if (path := folder / name) in checkpoints]
     if not best and len(checkpoints) != 1:
         raise UserError(
             f"{folder} has {len(checkpoints)} checkpoints, and none is named {BEST[0]}. Name one of them."
@@ -203,38 +200,27 @@ def _config(settings: ForeignSettings, tensors: dict[str, Tensor]) -> ModelConfi
     )
 
 
-def _tokenizers(folder: Path, names: Mapping[Side, str]) -> Tokenizers:
-    """Return tokenisers with the dictionaries and subword models in `folder`. `names` has the languages.
-    Prefer SentencePiece to subword-nmt's codes. If both dictionaries are equal, the sides share one. Raise
-    `UserError` if a side has no subword model or several."""
-    sides = {side: _vocabulary(folder / f"dict.{lang}.txt") for side, lang in names.items()}
+def _tokenizers(folder: Path, languages: tuple[str, str]) -> Tokenizers:
+    """Return tokenisers with the dictionaries and subword models in `folder`. Prefer SentencePiece to
+    subword-nmt's codes. A single model serves both sides. Of several, choose the one with the side's language
+    as a dotted part of its name. Raise `UserError` if none or several fit."""
     codes = sorted(path for pattern in CODES for path in folder.glob(pattern))
     pieces = sorted(path for pattern in SENTENCEPIECE for path in folder.glob(pattern))
-    if not codes and not pieces:
+    files = pieces or codes
+    if not files:
         raise UserError(
             f"{folder} has neither codes of subword-nmt (codes) nor a SentencePiece model (*.model). "
             "Copy the subword model of the training text there."
         )
-    files = _of_sides(pieces or codes, names)
-    models = {side: read_file(files[side]) for side in SIDES}
-    languages = names["source"], names["target"]
+    sides: dict[Side, Vocabulary] = {}
+    models: dict[Side, bytes] = {}
+    for side, lang in zip(SIDES, languages, strict=True):
+        sides[side] = _vocabulary(folder / f"dict.{lang}.txt")
+        fitting = [path for path in files if len(files) == 1 or lang in path.name.split(".")]
+        if len(fitting) != 1:
+            listed = ", ".join(path.name for path in files)
+            raise UserError(f"{folder} has {listed}. Keep one, or one with .{lang} in its name.")
+        models[side] = read_file(fitting[0])
     if pieces:
         return foreign_tokenizers(languages, models, sides)
     return foreign_tokenizers(languages, models, sides, kind="bpe", text=MOSES)
-
-
-def _of_sides(files: list[Path], names: Mapping[Side, str]) -> dict[Side, Path]:
-    """Return the file of each side. A single file serves both sides. Of several, choose the file with the
-    side's language, from `names`, as a dotted part of its name. Raise `UserError` if none or several fit."""
-    if len(files) == 1:
-        return dict.fromkeys(SIDES, files[0])
-    chosen: dict[Side, Path] = {}
-    for side in SIDES:
-        candidates = [path for path in files if names[side] in path.name.split(".")]
-        if len(candidates) != 1:
-            listed = ", ".join(path.name for path in files)
-            raise UserError(
-                f"{files[0].parent} has {listed}. Keep one, or one with .{names[side]} in its name."
-            )
-        chosen[side] = candidates[0]
-    return chosen

@@ -34,8 +34,8 @@ from nmt_cli.interop.importers import fairseq, m2m100, t5
 from nmt_cli.interop.weights import BIAS, OUTPUT, SOURCE, TARGET, common_tensors, has_biases, import_tensors
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.runtime.pickled import read_pickled
-from nmt_cli.text.tokenizer import Side
-from nmt_cli.text.tokenizers import Tokenizers, load_tokenizers
+from nmt_cli.text.tokenizer import SIDES, Side
+from nmt_cli.text.tokenizers import load_tokenizers
 from nmt_cli.text.vocabulary import Vocabulary
 
 CONFIG, GENERATION, TOKENIZER = "config.json", "generation_config.json", "tokenizer_config.json"
@@ -79,10 +79,12 @@ def read(folder: Path, options: ImportOptions) -> Foreign:
         tokenizers = m2m100.tokenizers(folder, settings, len(tensors[OUTPUT]), options)
         notes, longest = [m2m100.NOTE.format(tokenizers.recipe.symbols[0])], 1024
     else:
-        source, target = _vocabularies(folder, settings, tensors)
-        if target.start is None and options.positions == "marian" and target.never:
-            tensors, source, target = _without_padding(tensors, source, target)
-        tokenizers = _tokenizers(folder, options, source, target)
+        sides, described = _vocabularies(folder, settings, tensors), read_settings_if_any(folder / TOKENIZER)
+        if sides["target"].start is None and options.positions == "marian":
+            _remove_padding(tensors, sides)
+        pair = described.text("source_lang", ""), described.text("target_lang", "")
+        models = {side: read_file(folder / name) for side, name in SPMS.items()}
+        tokenizers = foreign_tokenizers(options.languages(*pair, folder), models, sides)
         notes, longest = [POSITIONS_NOTE] if config.positions == "sinusoidal" else [], 512
     imported = import_tensors(tensors, str(folder), config, tokenizers)
     longest = settings.integer("max_position_embeddings", longest)
@@ -173,12 +175,10 @@ def _config(settings: ForeignSettings, tensors: Mapping[str, Tensor], options: I
 
 def _vocabularies(
     folder: Path, settings: ForeignSettings, tensors: Mapping[str, Tensor]
-) -> tuple[Vocabulary, Vocabulary]:
-    """Return source and target vocabularies, or one object twice if the sides share a vocabulary. `tensors`
-    gives their sizes. If the embedding at the decoder's start id is zero, the target has no start token.
-    Raise `UserError` for an invalid file or id."""
-    rows = len(tensors[OUTPUT])
-    separate = _separate(folder)
+) -> dict[Side, Vocabulary]:
+    """Return the vocabularies. `tensors` gives their sizes. If the embedding at the decoder's start id is
+    zero, the target has no start token. Raise `UserError` for an invalid file or id."""
+    rows, separate = len(tensors[OUTPUT]), _separate(folder)
     ids = read_ids(folder / (TARGET_VOCABULARY if separate else VOCABULARY), rows)
     first, embeddings = settings.integer("decoder_start_token_id"), tensors.get(TARGET, tensors[OUTPUT])
     if not 0 <= first < len(embeddings):
@@ -187,55 +187,39 @@ def _vocabularies(
         )
     start = first if embeddings[first].any() else None
     end = settings.integer("eos_token_id", ids.get("</s>"))
-    never: tuple[int, ...] = (settings.integer("pad_token_id"),) if "pad_token_id" in settings else ()
-    target = _vocabulary(folder, ids, rows, end, start, never)
+    never = [settings.integer("pad_token_id")] if "pad_token_id" in settings else []
+    target = _vocabulary(folder, ids, rows, end=end, start=start, never=never)
     if not separate:
-        return target, target
-    sources = len(tensors[SOURCE])
-    ids = read_ids(folder / VOCABULARY, sources)
-    never = tuple(i for piece, i in ids.items() if piece == "<pad>")
-    return _vocabulary(folder, ids, sources, ids.get("</s>", -1), None, never), target
+        return dict.fromkeys(SIDES, target)
+    rows = len(tensors[SOURCE])
+    ids = read_ids(folder / VOCABULARY, rows)
+    never = [ids["<pad>"]] if "<pad>" in ids else []
+    source = _vocabulary(folder, ids, rows, end=ids.get("</s>", -1), never=never)
+    return {"source": source, "target": target}
 
 
 def _separate(folder: Path) -> bool:
     return read_settings_if_any(folder / TOKENIZER).flag("separate_vocabs", False)
 
 
-def _vocabulary(
-    folder: Path, ids: Mapping[str, int], rows: int, end: int, start: int | None, never: tuple[int, ...]
-) -> Vocabulary:
-    """Return a vocabulary of `rows` entries: pieces in `ids`, others empty. Search never produces empty
-    entries or ids in `never`, but may produce `end`. Raise `UserError` for no `<unk>`."""
+def _vocabulary(folder: Path, ids: Mapping[str, int], rows: int, **tokens: Any) -> Vocabulary:
+    """Return a vocabulary of `rows` entries: pieces in `ids`, others empty. `tokens` are the last arguments
+    of `foreign_vocabulary`. Raise `UserError` for no `<unk>`."""
     if "<unk>" not in ids:
         raise UserError(f"{folder}: the vocabulary has no <unk>, so nmt does not support this model.")
-    entries = [""] * rows
-    for piece, i in ids.items():
-        entries[i] = piece
-    return foreign_vocabulary(entries, rows, folder, end=end, unknown=ids["<unk>"], start=start, never=never)
+    pieces = {i: piece for piece, i in ids.items()}
+    entries = [pieces.get(i, "") for i in range(rows)]
+    return foreign_vocabulary(entries, rows, folder, unknown=ids["<unk>"], **tokens)
 
 
-def _without_padding(
-    tensors: Mapping[str, Tensor], source: Vocabulary, target: Vocabulary
-) -> tuple[dict[str, Tensor], Vocabulary, Vocabulary]:
-    """Return the arguments without padding. If a side's last entry is padding, which transformers' converter
-    appends, remove the entry."""
-    tensors_by_name, sides = dict(tensors), [source, target]
-    for i, names in enumerate(({SOURCE}, {TARGET, OUTPUT, BIAS})):
-        last = len(sides[i]) - 1
-        if sides[i].never[-1:] == (last,):
-            tensors_by_name |= {name: tensors[name][:last] for name in names & tensors.keys()}
-            sides[i] = replace(sides[i], entries=sides[i].entries[:last], never=sides[i].never[:-1])
-    return tensors_by_name, sides[1] if source is target else sides[0], sides[1]
-
-
-def _tokenizers(folder: Path, options: ImportOptions, source: Vocabulary, target: Vocabulary) -> Tokenizers:
-    """Return tokenisers with the SentencePiece models in `folder`. Take languages from `options`, else from
-    the settings, else from the name of `folder`. Raise `UserError` if a language or model is missing."""
-    models = {side: read_file(folder / name) for side, name in SPMS.items()}
-    settings = read_settings_if_any(folder / TOKENIZER)
-    pair = settings.text("source_lang", ""), settings.text("target_lang", "")
-    sides: dict[Side, Vocabulary] = {"source": source, "target": target}
-    return foreign_tokenizers(options.languages(*pair, folder), models, sides)
+def _remove_padding(tensors: dict[str, Tensor], sides: dict[Side, Vocabulary]) -> None:
+    """Remove the last entry of a side if it is padding, which transformers' converter appends."""
+    tables: dict[Side, set[str]] = {"source": {SOURCE}, "target": {TARGET, OUTPUT, BIAS}}
+    for side, names in tables.items():
+        entries, never = sides[side].entries, sides[side].never
+        if never[-1:] == (len(entries) - 1,):
+            tensors |= {name: tensors[name][:-1] for name in names & tensors.keys()}
+            sides[side] = replace(sides[side], entries=entries[:-1], never=never[:-1])
 
 
 def _search(folder: Path, settings: ForeignSettings) -> dict[str, Any]:
