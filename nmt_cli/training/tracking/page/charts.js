@@ -46,7 +46,7 @@ function precise(value) {
   return value.toFixed(size >= 100 ? 1 : size >= 10 ? 2 : 3);
 }
 
-const score = (value) => (value === null || value === undefined ? "–" : value.toFixed(Math.abs(value) < 2 ? 4 : 2));
+const score = (value) => value?.toFixed(Math.abs(value) < 2 ? 4 : 2) ?? "–";
 
 function time(seconds) {
   // The same as `duration` in units.py.

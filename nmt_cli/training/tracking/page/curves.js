@@ -34,6 +34,10 @@ function judged(set, values, index) {
 
 const sets = (values, first) => run.validations.map((set, i) => judged(set, values(set), first + i));
 
+const scored = (title, unit, metric) => (
+  { title, unit, best: true, series: sets((s) => s.scores[metric] || [], 1) }
+);
+
 const CHARTS = [
   {
     title: "Loss",
@@ -52,15 +56,8 @@ const CHARTS = [
     cut: true,
     series: [measured("training", "nll", 5, Math.exp), ...sets((s) => s.perplexity, 1)],
   },
-  {
-    title: "BLEU",
-    unit: "sacrebleu, raw references",
-    best: true,
-    series: sets((s) => s.scores.bleu || [], 1),
-  },
-  ...(run.validations.some((s) => s.scores.comet)
-    ? [{ title: "COMET", unit: "mean over sentences", best: true, series: sets((s) => s.scores.comet || [], 1) }]
-    : []),
+  scored("BLEU", "sacrebleu, raw references", "bleu"),
+  ...(run.validations.some((s) => s.scores.comet) ? [scored("COMET", "mean over sentences", "comet")] : []),
   { title: "Learning rate", unit: "", zero: true, series: [measured("learning rate", "learning_rate", 3)] },
   {
     title: "Throughput",
