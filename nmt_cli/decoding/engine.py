@@ -112,16 +112,15 @@ def _aligned(
     ready = [*waiting]
     waiting.clear()
     try:
-        attention = source_attention(
-            model, [(sentence.tokens, best.tokens) for sentence, (best, *_) in ready]
-        )
+        pairs = [(one.tokens, best.tokens) for one, found in ready for best in found]
+        attention = iter(source_attention(model, pairs))
     except MEMORY_ERRORS as error:
         if not out_of_memory(error):
             raise
         yield from ready
         return
-    for (sentence, (best, *others)), attention_TS in zip(ready, attention, strict=True):
-        yield sentence, [replace(best, attention_TS=attention_TS), *others]
+    for sentence, found in ready:
+        yield sentence, [replace(one, attention_TS=next(attention)) for one in found]
 
 
 class ListQueue:

@@ -56,7 +56,7 @@ class Sentence:
     """The terms that a translation contains."""
 
     aligned: bool = False
-    """Whether the best hypothesis has its `attention`."""
+    """Whether its hypotheses have their `attention_TS`."""
 
     @property
     def identity(self) -> Hashable:
@@ -122,7 +122,7 @@ class Hypothesis:
 
     attention_TS: NDArray[np.float32] | None = field(default=None, compare=False)
     """[tokens, source tokens + 1]: the attention of each token to the source and its end mark, in the last
-    layer, as mean over the heads. Only for the best hypothesis of a sentence that is `aligned`."""
+    layer, as mean over the heads. Only for a sentence that is `aligned`."""
 
 
 @dataclass(frozen=True, slots=True)

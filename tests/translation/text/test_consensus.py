@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sacrebleu import BLEU, CHRF
 
+from nmt_cli.decoding.attention_maps import source_attention
 from nmt_cli.decoding.config import SearchConfig, TranslateConfig
 from nmt_cli.decoding.search.hypotheses import Hypothesis
 from nmt_cli.translation.loading import Where, load
@@ -104,6 +105,20 @@ def test_the_whole_beam_is_ranked(made_models: Path, measure: Any) -> None:
         parts = zip(*(one.parts for one in plain_one.candidates), strict=True)
         expected = [agreed(part, search, lambda one: decode(one.tokens)) for part in parts]
         assert [[*one.parts] for one in ranked.candidates] == [[*one] for one in zip(*expected, strict=True)]
+
+
+def test_every_translation_is_aligned_since_each_may_be_the_best(made_models: Path) -> None:
+    search = SearchConfig(beam=3, n_best=3, mbr="chrf")
+    loaded = load([made_models / "copies"], TranslateConfig(search=search), Where("cpu", 1, 1, "fp32"))
+    aligning = loaded.translator.searching(search, aligned=True)
+    for one in aligning.translate(loaded.models, ["abcde ab", "", "d"]):
+        for candidate in one.candidates:
+            (sentence,), (part,) = one.line.sentences, candidate.parts
+            (expected_TS,) = source_attention(loaded.models[0], [(sentence.tokens, part.tokens)])
+            assert part.attention_TS is not None
+            assert part.attention_TS.tolist() == [
+                pytest.approx(row, abs=1e-5) for row in expected_TS.tolist()
+            ]
 
 
 def test_the_number_of_samples_is_the_beam_size(made_models: Path) -> None:
