@@ -25,6 +25,7 @@ if TYPE_CHECKING:  # PyTorch takes seconds to load
     from nmt_cli.translation.loading import Loaded
     from nmt_cli.translation.pairs import Alignment
     from nmt_cli.translation.text.glossary import Glossary
+    from nmt_cli.translation.text.ranking import Scorer
     from nmt_cli.translation.translator import Translation
     from nmt_cli.translation.workers.pool import Workers
 
@@ -39,13 +40,14 @@ def load(
     precision: Precision | None = None,
     threads: int | None = None,
     config: TranslateConfig | None = None,
+    scorer: Scorer | None = None,
 ) -> Model:
     """Load a model, checkpoint or run folder. Several folders are an ensemble.
 
     The model runs on `devices` GPUs, or on the CPU with `threads` threads, by default one per available core.
     The default `precision` is fp16 on a GPU and fp32 on a CPU. Without `config`, the defaults and the own
-    search settings of an imported model apply. Raises `UserError` for an invalid folder or setting, and
-    `TypeError` without a folder.
+    search settings of an imported model apply. `scorer`, a `Comet` or a `CommandScorer`, ranks the
+    translations of the beam. Raises `UserError` for an invalid folder or setting, `TypeError` for no folder.
 
     >>> model = load(folder, device="cpu", threads=2)
     >>> model.translate(["abc def"])
@@ -61,7 +63,7 @@ def load(
     if config is None:
         own = {f"search.{name}": value for name, value in own_search(folders[0]).items()}
         config = read(TranslateConfig, defaults=own)
-    return Model(load_models(folders, config, Where(device, devices, threads or 0, precision)))
+    return Model(load_models(folders, config, Where(device, devices, threads or 0, precision), scorer))
 
 
 class Model:
@@ -175,8 +177,7 @@ class Model:
         from nmt_cli.translation.stream import stream
 
         translator = self._loaded.searching(search, aligned, glossary)
-        lines, search = checked_lines(lines), translator.config.search
-        return self._kept(stream(translator, self._started().queue, lines, search, before_waiting))
+        return self._kept(stream(translator, self._started().queue, checked_lines(lines), before_waiting))
 
     def translate_text(self, text: str, search: SearchConfig | None = None) -> str:
         """Return the translation of a text, sentence by sentence, with whitespace as `joined` keeps it.
@@ -286,8 +287,7 @@ class Model:
         workers = self._workers
         if not workers or not workers.usable:
             workers = await asyncio.to_thread(self._started)  # takes seconds
-        results = async_stream(translator, workers.queue, lines, translator.config.search)
-        async with aclosing(results) as translations:
+        async with aclosing(async_stream(translator, workers.queue, lines)) as translations:
             async for translation in translations:
                 yield translation
 

@@ -6,9 +6,11 @@ from typing import ClassVar, Literal
 
 from nmt_cli.config import Gone, changed, check, setting
 from nmt_cli.errors import UserError
+from nmt_cli.scoring.config import ScorerConfig
 
 TooLong = Literal["split", "cut", "skip"]
 Rule = Literal["gnmt", "power"]
+Mbr = Literal["off", "bleu", "chrf", "comet", "comet-aggregated"]
 
 ONE = "validation searches for the one best translation, and nmt translate has the setting"
 
@@ -170,11 +172,12 @@ class SearchConfig(BeamConfig):
     stay the same.
     """
 
-    mbr: Literal["off", "bleu", "chrf"] = setting("off", everyday=True)
-    """Minimum Bayes risk: rank by agreement in BLEU or chrF.
+    mbr: Mbr = setting("off", everyday=True)
+    """Minimum Bayes risk: rank by agreement in a metric.
 
     Of `beam` translations, found or sampled, it takes those that agree most with all of them: in BLEU of
-    tokens, or in chrF, which prefers longer ones.
+    tokens, in chrF, which prefers longer ones, or in COMET, which needs `nmt translate --metric-model`.
+    "comet-aggregated" compares them with the mean of their vectors instead, in linear time.
     """
 
     sample: bool = setting(False, everyday=True)
@@ -300,3 +303,4 @@ class TranslateConfig:
     search: SearchConfig = field(default_factory=SearchConfig)
     input: InputConfig = field(default_factory=InputConfig)
     output: OutputConfig = field(default_factory=OutputConfig)
+    scorer: ScorerConfig = field(default_factory=ScorerConfig)

@@ -42,7 +42,7 @@ class SignificanceConfig:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ScorerConfig:
-    """Settings of `--scorer`, a command that scores translations."""
+    """Settings of a command that scores translations."""
 
     timeout: int = setting(600, least=1, everyday=True)
     """Maximum seconds without output of the command. It may need some to load a model."""

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from nmt_cli.config import check, setting
 from nmt_cli.decoding.config import InputConfig, SearchConfig
+from nmt_cli.errors import UserError
 
 MAX_TEXTS = 1000
 """Maximum number of texts in one request."""
@@ -52,3 +53,8 @@ class ServeConfig:
     search: SearchConfig = field(default_factory=SearchConfig)
     input: InputConfig = field(default_factory=InputConfig)
     server: ServerConfig = field(default_factory=ServerConfig)
+
+    def __post_init__(self) -> None:
+        """Raise `UserError` for a metric of `search.mbr` that the server has no model for."""
+        if self.search.mbr.startswith("comet"):
+            raise UserError(f"search.mbr={self.search.mbr} works only in nmt translate. Use bleu or chrf.")

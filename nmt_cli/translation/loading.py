@@ -35,6 +35,7 @@ from nmt_cli.runtime.memory import return_free_memory
 from nmt_cli.runtime.processes import StartMethod
 from nmt_cli.runtime.threads import available_cores, restored_threads, set_own_threads
 from nmt_cli.translation.text.glossary import Glossary
+from nmt_cli.translation.text.ranking import Scorer, check_scorer
 from nmt_cli.translation.translator import Translator
 from nmt_cli.translation.workers.worker import Load
 
@@ -93,11 +94,14 @@ class Loaded:
         return self.translator.searching(search, aligned, glossary)
 
 
-def load(paths: Sequence[Path], config: TranslateConfig, where: Where) -> Loaded:
+def load(
+    paths: Sequence[Path], config: TranslateConfig, where: Where, scorer: Scorer | None = None
+) -> Loaded:
     """Read the models in `paths`, each a model, checkpoint or run folder, and prepare their weights for
     `where`. Several models are an ensemble. The workers of a CPU share the models. Workers of several GPUs
     load their own. Raise `UserError` for invalid folders, different vocabularies or too few GPUs. Also raise
-    `UserError` for settings of `config` that do not suit the models."""
+    `UserError` for settings of `config` that do not suit the models or the `scorer` of translations."""
+    check_scorer(config.search, scorer)
     threads = where.threads or available_cores()
     devices = first_devices(where.device, where.devices)
     device, start = devices[0], start_of_workers(devices[0])
@@ -128,7 +132,7 @@ def load(paths: Sequence[Path], config: TranslateConfig, where: Where) -> Loaded
     ratio = max(model.identity.trained_on.get("length_ratio", 1.0) for model in read)
     # A calibration is valid for the probabilities of its own model only.
     calibration = read[0].identity.calibration if len(read) == 1 else None
-    translator = Translator(tokenizers, models, config, longest, ratio, calibration)
+    translator = Translator(tokenizers, models, config, longest, ratio, calibration, scorer)
     LOADED.update(models)
     workers: Sequence[Load] = [partial(_only, models, os.getpid())] * (1 if is_gpu(device) else threads)
     if start == "spawn" and len(devices) > 1:

@@ -4,9 +4,12 @@ import asyncio
 import threading
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 
-from nmt_cli.decoding.config import SearchConfig
-from nmt_cli.translation.translator import Translation, Translator
+from nmt_cli.scoring.command import CommandScorer
+from nmt_cli.scoring.neural.comet import BLOCK
+from nmt_cli.translation.text.ranking import searched
+from nmt_cli.translation.translator import Done, Translation, Translator
 from nmt_cli.translation.workers.queue import RequestQueue
 from nmt_cli.translation.workers.request import Request
 
@@ -19,21 +22,39 @@ def stream(
     translator: Translator,
     queue: RequestQueue,
     lines: Iterable[str],
-    search: SearchConfig,
     before_waiting: Callable[[], None] = lambda: None,
 ) -> Iterator[Translation]:
     """Yield the translation of each of `lines` in order, as soon as the workers of `queue` finish the line.
-    `search` replaces the search settings of `translator`. Raise errors of `lines` and workers. A thread reads
-    `lines`, at most `input.window` ahead of the output. Call `before_waiting` before waiting for a
-    translation. Closing the generator drops the remaining lines."""
-    request = queue.open(search, translator.config.input.window)
+    Raise errors of `lines`, workers and the scorer. A thread reads `lines`, at most `input.window` ahead of
+    the output. Call `before_waiting` before waiting for a translation. Closing the generator drops the
+    remaining lines."""
+    request = queue.open(
+        searched(translator.config.search, translator.scorer), translator.config.input.window
+    )
     try:
         # A daemon, since reading may block forever. Python waits for other threads before it ends.
         threading.Thread(target=read_lines, args=(translator, queue, request, lines), daemon=True).start()
-        while done := queue.next(request, before_waiting):
-            yield translator.translation(*done)
+        while block := _block(translator, queue, request, before_waiting):
+            yield from translator.translations(block)
     finally:
         queue.close_request(request)
+
+
+def _block(
+    translator: Translator, queue: RequestQueue, request: Request, before_waiting: Callable[[], None]
+) -> list[Done]:
+    """Wait for the next line. Return it and all lines after it that are finished and that the scorer should
+    rank together, or [] at the end. A command starts once per block, so wait for a full block."""
+    search, limit = translator.config.search, 1
+    following: Callable[[], Done | None] = partial(queue.poll, request)
+    if isinstance(translator.scorer, CommandScorer):
+        limit, following = translator.config.input.window, partial(queue.next, request, before_waiting)
+    elif translator.scorer:
+        limit = max(1, BLOCK // search.slots)
+    block = [done] if (done := queue.next(request, before_waiting)) else []
+    while block and len(block) < limit and (done := following()):
+        block.append(done)
+    return block
 
 
 def read_lines(translator: Translator, queue: RequestQueue, request: Request, lines: Iterable[str]) -> None:
@@ -54,7 +75,7 @@ def read_lines(translator: Translator, queue: RequestQueue, request: Request, li
 
 
 async def async_stream(
-    translator: Translator, queue: RequestQueue, lines: Iterable[str], search: SearchConfig
+    translator: Translator, queue: RequestQueue, lines: Iterable[str]
 ) -> AsyncGenerator[Translation]:
     """Yield the translations of `lines` like `stream`, without blocking the event loop. When the generator is
     closed or cancelled, remove its sentences from `queue` at once."""
@@ -65,9 +86,9 @@ async def async_stream(
             loop.call_soon_threadsafe(changed.set)
 
     window = translator.config.input.window
-    request = queue.open(search, window, wake)
+    request = queue.open(searched(translator.config.search, translator.scorer), window, wake)
     counted = isinstance(lines, Sequence) and len(lines) <= window
-    short = counted and sum(map(len, lines)) <= SHORT_CHARACTERS
+    short = counted and sum(map(len, lines)) <= SHORT_CHARACTERS and not translator.scorer
     try:
         if short:
             read_lines(translator, queue, request, lines)
@@ -88,7 +109,4 @@ async def async_stream(
 
 def _poll_all(translator: Translator, queue: RequestQueue, request: Request) -> list[Translation]:
     """Return all finished translations of `request` that were not returned yet, in order, if any."""
-    translations = []
-    while done := queue.poll(request):
-        translations.append(translator.translation(*done))
-    return translations
+    return translator.translations([*iter(partial(queue.poll, request), None)])

@@ -23,10 +23,11 @@ from nmt_cli.text.tag_placement import Shares
 from nmt_cli.text.tokenizer import Tokenizer
 from nmt_cli.text.tokenizers import Tokenizers
 from nmt_cli.translation.checks.output_checks import Flag, flags
-from nmt_cli.translation.text.consensus import agreed
+from nmt_cli.translation.text.consensus import Choice
 from nmt_cli.translation.text.glossary import Glossary
 from nmt_cli.translation.text.long_lines import joined, longest_source, parts, split
 from nmt_cli.translation.text.lost_placeholders import has_placeholders, with_placeholders
+from nmt_cli.translation.text.ranking import Scorer, check_scorer, rank, searched
 from nmt_cli.translation.text.unit_shares import unit_shares
 
 MAX_PARTS = 1 << 20
@@ -55,6 +56,9 @@ class Prepared(NamedTuple):
     values: Values
     """The text that each placeholder symbol represents in this sentence."""
 
+    raw: str
+    """The text as in the line, but prepared if it is only a part of a sentence."""
+
 
 @dataclass(frozen=True, slots=True)
 class Candidate(Scored):
@@ -66,6 +70,12 @@ class Candidate(Scored):
 
     parts: Sequence[Hypothesis]
     """One hypothesis for each sentence of the line, in order."""
+
+    @property
+    def rank_score(self) -> float | None:
+        """The mean of the scores that ranked `parts`, or None if `score` did."""
+        scores = [part.rank_score for part in self.parts if part.rank_score is not None]
+        return sum(scores) / len(scores) if scores else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +100,10 @@ class Line:
 
     prepared: Sequence[Prepared] = ()
     """The text of each of `sentences`."""
+
+
+Done = tuple[Line, Sequence[Sequence[Hypothesis] | None]]
+"""A line and the hypotheses of each of its sentences. None means that a sentence did not fit into memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,12 +154,13 @@ class Translator:
         trained: int | None = None,
         length_ratio: float = 1.0,
         calibration: Calibration | None = None,
+        scorer: Scorer | None = None,
     ) -> None:
         """`trained` is the maximum number of tokens of training sentences, with the end token, None if
         unknown. `length_ratio` is the mean number of target tokens per source token in training.
-        `calibration` gives the confidence of translations."""
+        `calibration` gives the confidence of translations, and `scorer` ranks them."""
         self.tokenizers, self.config, self._length_ratio = tokenizers, config, length_ratio
-        self._calibration = calibration
+        self._calibration, self.scorer = calibration, scorer
         self.longest = min(longest_source(config.input, model.config, trained) for model in models)
         self.banned = _banned(tokenizers.target, config.search.ban)
         self._placeholders, self._aligned = tokenizers.recipe.placeholders, False
@@ -155,7 +170,9 @@ class Translator:
         self, search: SearchConfig, aligned: bool = False, glossary: Glossary | None = None
     ) -> "Translator":
         """Return a copy with the settings `search`, whose translations have the terms of `glossary`. If
-        `aligned`, the best translation of each sentence has its attention to the source."""
+        `aligned`, the hypotheses of each sentence have their attention to the source. Raise `UserError` if
+        the settings do not suit the scorer."""
+        check_scorer(search, self.scorer)
         other = copy(self)
         other.config, other._aligned = replace(self.config, search=search), aligned
         other._glossary, other.banned = glossary, _banned(self.tokenizers.target, search.ban)
@@ -202,7 +219,7 @@ class Translator:
         tokenizer = self.tokenizers.source
         values = values_of(raw, self._placeholders) if self._placeholders else {}
         text = tokenizer.prepare(self._masked(raw, values))
-        return [Prepared(text, tokenizer.encode(text), spaces, values)] if text else []
+        return [Prepared(text, tokenizer.encode(text), spaces, values, raw)] if text else []
 
     def _masked(self, text: str, values: Values) -> str:
         """Return `text` with the symbols in `values` for its placeholders, if the model has placeholders."""
@@ -216,15 +233,21 @@ class Translator:
         """Join translations of sentences. `spaces` is the whitespace after each source sentence."""
         return joined(translations, spaces, self.tokenizers.recipe.target_lang)
 
-    def translation(self, line: Line, hypotheses: Sequence[Sequence[Hypothesis] | None]) -> Translation:
+    def translations(self, lines: Sequence[Done]) -> list[Translation]:
+        """Build the translations of `lines`. Rank the hypotheses of all by `search.mbr` or the scorer, if
+        set. Raise `UserError` if the scorer fails."""
+        if self.scorer or self.config.search.mbr != "off":
+            lines = _ranked(self, lines)
+        return [self._translation(*one) for one in lines]
+
+    def _translation(self, line: Line, hypotheses: Sequence[Sequence[Hypothesis] | None]) -> Translation:
         """Build the translation of `line`. `hypotheses` has a list per sentence, best first, or None if the
         sentence did not fit into memory. With a None, the line fails, without candidates or flags."""
-        search = self.config.search
-        ranked = [agreed(part, search, self._decoded) for part in hypotheses if part is not None]
+        ranked = [part for part in hypotheses if part is not None]
         failed = len(ranked) < len(hypotheses)
         # Candidate n of a line consists of hypothesis n of each part. Some parts may have fewer hypotheses.
         best = [] if failed or not ranked else list(zip(*ranked, strict=False))
-        candidates = [self._candidate(line, parts) for parts in best]
+        candidates = [_candidate(self, line, parts) for parts in best]
         shares: Shares = ()
         if candidates and line.sentences[0].aligned:
             best_one, values = candidates[0], [one.values for one in line.prepared]
@@ -247,36 +270,20 @@ class Translator:
             raised = (*raised, "unsure")
         return Translation(line, candidates, raised, failed, shares, confidence)
 
-    def _decoded(self, hypothesis: Hypothesis) -> str:
-        return self.tokenizers.target.decode(hypothesis.tokens)
+    def text(self, hypothesis: Hypothesis, values: Values) -> str:
+        """Return the text of a hypothesis, with `values` for symbols of placeholders."""
+        target = self.tokenizers.target
+        return restored(target.restore(target.decode(hypothesis.tokens)), values)
 
     def translate(self, models: Sequence[Transformer], lines: Sequence[str]) -> list[Translation]:
         """Return the translation of each of `lines` by `models`, in order, in the calling thread."""
         prepared = [self.line(number, raw) for number, raw in enumerate(lines, start=1)]
         queue = ListQueue([sentence for line in prepared for sentence in line.sentences])
-        ensemble = Ensemble.of(models, self.config.search)
-        results = translated(ensemble, self.config.search, queue)
+        search = searched(self.config.search, self.scorer)
+        results = translated(Ensemble.of(models, search), search, queue)
         hypotheses = {sentence.key: ranked for sentence, ranked in results}
-        return [self.translation(line, [hypotheses[one.key] for one in line.sentences]) for line in prepared]
-
-    def _candidate(self, line: Line, parts: Sequence[Hypothesis]) -> Candidate:
-        """Join one hypothesis of each sentence. Restore placeholders, and replace line ends by spaces."""
-        target = self.tokenizers.target
-        ended, entries = target.vocabulary.ended, target.vocabulary.entries
-        pairs = zip(parts, line.prepared, strict=True)
-        texts = [
-            (restored(target.restore(self._decoded(part)), one.values), one.spaces) for part, one in pairs
-        ]
-        written = [(text, spaces) for text, spaces in texts if text]
-        spaces = [spaces for _, spaces in written[:-1]] + [""] * bool(written)
-        # A model may have learnt to write line ends, but the translation of a line must be one line.
-        text = LINE_ENDS.sub(" ", self.joined([text for text, _ in written], spaces))
-        return Candidate(
-            text=text,
-            score=sum(part.score for part in parts),
-            parts=parts,
-            tokens=[entries[i] for part in parts for i in ended(part.tokens)],
-            token_scores=[score for part in parts for score in part.token_scores],
+        return self.translations(
+            [(line, [hypotheses[one.key] for one in line.sentences]) for line in prepared]
         )
 
 
@@ -288,10 +295,45 @@ def _fitting(sentence: Prepared, translator: Translator) -> list[Prepared]:
         return [sentence]
     cut = [*islice(parts(sentence.text, longest, tokenizer), PARTS[translator.config.input.too_long])]
     spaces = [*(" " for _ in cut[1:]), sentence.spaces]
+
+    def raw(part: str) -> str:
+        return restored(tokenizer.restore(part), sentence.values)
+
     return [
-        sentence._replace(text=part, ids=tokenizer.encode(part), spaces=after)
+        sentence._replace(text=part, ids=tokenizer.encode(part), spaces=after, raw=raw(part))
         for part, after in zip(cut, spaces, strict=False)
     ]
+
+
+def _ranked(translator: Translator, lines: Sequence[Done]) -> list[Done]:
+    """Return `lines` with the best hypotheses of each sentence, best first, as `rank` returns them."""
+    choices = [
+        Choice(one.raw, part, [translator.text(each, one.values) for each in part])
+        for line, parts in lines
+        for one, part in zip(line.prepared, parts, strict=True)
+        if part
+    ]
+    best = iter(rank(choices, translator.config.search, translator.scorer))
+    return [(line, [next(best) if part else part for part in parts]) for line, parts in lines]
+
+
+def _candidate(translator: Translator, line: Line, parts: Sequence[Hypothesis]) -> Candidate:
+    """Join one hypothesis of each sentence. Restore placeholders, and replace line ends by spaces."""
+    target = translator.tokenizers.target
+    ended, entries = target.vocabulary.ended, target.vocabulary.entries
+    pairs = zip(parts, line.prepared, strict=True)
+    texts = [(translator.text(part, one.values), one.spaces) for part, one in pairs]
+    written = [(text, spaces) for text, spaces in texts if text]
+    spaces = [spaces for _, spaces in written[:-1]] + [""] * bool(written)
+    # A model may have learnt to write line ends, but the translation of a line must be one line.
+    text = LINE_ENDS.sub(" ", translator.joined([text for text, _ in written], spaces))
+    return Candidate(
+        text=text,
+        score=sum(part.score for part in parts),
+        parts=parts,
+        tokens=[entries[i] for part in parts for i in ended(part.tokens)],
+        token_scores=[score for part in parts for score in part.token_scores],
+    )
 
 
 def _banned(target: Tokenizer, texts: Sequence[str]) -> list[list[int]]:

@@ -218,7 +218,7 @@ OPTIONS = {
     "validate-every save-every init-from deterministic dry-run config set settings",
     "average-checkpoints": "out last best select licence",
     "translate": "beam length-penalty n-best precision threads device devices input output format glossary "
-    "attention config set settings",
+    "rerank metric-model attention config set settings",
     "serve": "host port api-keys precision threads device devices config set settings",
     "score": "reference target-lang metric sentences significance model source json config set settings",
     "import": "out source-lang target-lang positions",

@@ -45,7 +45,7 @@ def streamed(copier: Loaded) -> Streamed:
         config = replace(GREEDY, input=InputConfig(window=window), search=search)
         translator = Translator(copier.translator.tokenizers, copier.models, config)
         with closing(Workers([lambda: copier.models] * workers, "fork")) as pool:
-            yield from stream(translator, pool.queue, lines, search, before_waiting)
+            yield from stream(translator, pool.queue, lines, before_waiting)
 
     return streamed
 

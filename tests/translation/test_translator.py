@@ -32,7 +32,7 @@ def test_a_line_is_one_sentence_without_end_mark(copier: Loaded) -> None:
 def test_a_line_without_words_has_no_sentence_and_no_text(copier: Loaded, raw: str) -> None:
     line = copier.translator.line(1, raw)
     assert not line.sentences
-    translation = copier.translator.translation(line, [])
+    (translation,) = copier.translator.translations([(line, [])])
     assert (translation.text, translation.candidates, translation.failed) == ("", [], False)
 
 
@@ -81,7 +81,7 @@ def test_scores_of_parts_are_summed_and_candidates_keep_their_order(copier: Load
         [Hypothesis(ids, -1.0, [-0.5, -0.25, -0.25]), Hypothesis(ids[:1], -2.0, [-1.0, -1.0])],
         [Hypothesis(ids[:1], -3.0, [-1.0, -2.0]), Hypothesis(ids, -4.0, [-2.0, -1.0, -1.0])],
     ]
-    translation = copier.translator.translation(line, parts)
+    (translation,) = copier.translator.translations([(line, parts)])
     assert [(one.text, one.score, one.log_probability) for one in translation.candidates] == [
         ("xy x", -4.0, -4.0),
         ("x xy", -6.0, -6.0),
@@ -90,7 +90,7 @@ def test_scores_of_parts_are_summed_and_candidates_keep_their_order(copier: Load
 
 def test_a_line_fails_if_a_part_does_not_fit_into_memory(copier: Loaded) -> None:
     line = copier.translator.line(1, f"{'a' * 40}. {'b' * 40}.")
-    translation = copier.translator.translation(line, [[Hypothesis([5], -1.0, [-1.0, -1.0])], None])
+    (translation,) = copier.translator.translations([(line, [[Hypothesis([5], -1.0, [-1.0, -1.0])], None])])
     assert (translation.failed, translation.text, translation.flags) == (True, "", ())
 
 

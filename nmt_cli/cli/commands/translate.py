@@ -6,6 +6,7 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
+from shutil import which
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
@@ -29,7 +30,8 @@ from nmt_cli.decoding.config import TranslateConfig
 from nmt_cli.errors import UserError
 from nmt_cli.runtime.atomic import file_written_whole, resolved
 from nmt_cli.runtime.garbage import nothing_to_collect
-from nmt_cli.runtime.threads import set_own_threads
+from nmt_cli.runtime.threads import available_cores, set_own_threads
+from nmt_cli.scoring.command import CommandScorer
 from nmt_cli.text.formats import SUFFIXES, Format
 from nmt_cli.translation.checks.notes import Noted
 from nmt_cli.translation.incoming import lines_of
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
     from nmt_cli.api import Model
     from nmt_cli.cli.reports.translate import AttentionPage, Reporter
     from nmt_cli.translation.text.glossary import Glossary
+    from nmt_cli.translation.text.ranking import Scorer
     from nmt_cli.translation.translator import Translation
 
 LONGEST_HELD = 1 << 26
@@ -63,6 +66,8 @@ LONGEST_HELD = 1 << 26
     help="json writes an object per line.  [default: text]",
 )
 @click.option("--glossary", type=EXISTING_FILE, help="Terms to use: source, tab, target and other forms.")
+@click.option("--rerank", metavar="SCORER", help="Rank by a COMETKiwi folder or a command.")
+@click.option("--metric-model", type=EXISTING, metavar="FOLDER", help="COMET model of search.mbr=comet.")
 @click.option("--attention", "page", type=FILE, help="HTML page to write with the attention of all heads.")
 @with_settings
 @common
@@ -76,13 +81,14 @@ def translate(
     target: Path | None,
     form: str,
     glossary: Path | None,
+    rerank: str | None,
+    metric_model: Path | None,
     page: Path | None,
     quiet: bool,
 ) -> None:
     """Translate text line by line, or a document.
 
-    MODEL is a model, checkpoint or run folder. Several are an ensemble. Each
-    line is translated as soon as it arrives.
+    MODEL is a model, checkpoint or run folder. Several are an ensemble.
 
     In .html, .xml, .xliff, .po, .srt and .vtt files, only text is translated.
     Of a WMT test set it is each segment, of a .tsv file the first column. With
@@ -97,10 +103,11 @@ def translate(
         from nmt_cli.api import load
         from nmt_cli.cli.reports.translate import AttentionPage, Reporter
 
-        loaded = load(*models, config=config, **where)
+        scorer = _scorer(config, metric_model, rerank, device)
+        loaded = load(*models, config=config, scorer=scorer, **where)
     with ExitStack() as pages, loaded as model, ExitStack() as stack:
         skipped, terms = Noted(), model.glossary(glossary) if glossary else None
-        set_own_threads(1)  # this thread computes alignments, which must not slow the workers down
+        set_own_threads(threads or available_cores() if scorer else 1)  # alignments must not slow workers
         attention = AttentionPage(pages.enter_context(file_written_whole(page)) if page else None, model)
         outgoing = stack.enter_context(file_written_whole(target)) if target else sys.stdout.buffer
         report = stack.enter_context(Reporter(model, quiet, prompt=not source and sys.stdin.isatty()))
@@ -109,8 +116,7 @@ def translate(
         else:
             raw_lines = _lines(source, model.languages[0], config, stack, skipped)
             translations = _translations(model, raw_lines, report, terms, None if target else outgoing.flush)
-            closed = stack.enter_context(closing(translations))
-            _write(outgoing, closed, None if form == "json" else config.search.n_best, attention)
+            _write(outgoing, translations, None if form == "json" else config.search.n_best, attention)
         stack.close()  # completes the output file, even if the page fails
         attention.write()
         if report.failed.count or skipped.count:
@@ -169,22 +175,43 @@ def _chosen(models: Sequence[Path], quiet: bool) -> TranslateConfig:
     return chosen(TranslateConfig, defaults=own) if own else config
 
 
+def _scorer(
+    config: TranslateConfig, metric_model: Path | None, rerank: str | None, device: str
+) -> "Scorer | None":
+    """Return the COMET in `metric_model`, or that of `rerank`, a folder or command, or None without both.
+    Raise `UsageError` for options that do not fit together, and `UserError` for a folder without a model."""
+    if bool(metric_model) != config.search.mbr.startswith("comet"):
+        raise click.UsageError("--metric-model FOLDER and search.mbr=comet work only together.")
+    if rerank and config.search.mbr != "off":
+        raise click.UsageError("--rerank and search.mbr both choose among translations. Use one of them.")
+    if metric_model or (rerank and Path(rerank).is_dir()):
+        from nmt_cli.scoring.neural.comet import Comet
+
+        return Comet(metric_model or Path(str(rerank)), device)
+    if rerank is None:
+        return None
+    if len(rerank.split()) < 2 and not which(rerank):
+        raise UserError(f"--rerank {rerank} is neither a folder nor a command. Check the path.")
+    return CommandScorer(rerank, config.scorer.timeout, option="--rerank")
+
+
 def _write(
     outgoing: BinaryIO,
-    translations: Iterable["Translation"],
+    translations: Generator["Translation"],
     n_best: int | None,
     attention: "AttentionPage",
 ) -> None:
     """Write translations to `outgoing` one by one, as JSON if `n_best` is None, else as `as_text` returns
-    them. Add each translation to `attention`. Flush only at the end."""
+    them. Add each translation to `attention`. Flush only at the end, and close `translations`."""
     from nmt_cli.cli.reports.translate import as_json, as_text
 
-    for translation in translations:
-        attention.add(translation)
-        if n_best is None:
-            outgoing.write(as_json(translation, attention.aligned(translation)))
-        else:
-            outgoing.write(as_text(translation, n_best, attention.links(translation)))
+    with closing(translations):
+        for translation in translations:
+            attention.add(translation)
+            if n_best is None:
+                outgoing.write(as_json(translation, attention.aligned(translation)))
+            else:
+                outgoing.write(as_text(translation, n_best, attention.links(translation)))
     outgoing.flush()
 
 

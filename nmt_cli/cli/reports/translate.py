@@ -29,8 +29,9 @@ MAX_LINES_ON_PAGE = 100
 
 def as_text(translation: Translation, n_best: int, links: Sequence[str] | None = None) -> bytes:
     """Return the text in a line. For `n_best` > 1, return a line "number ||| text ||| logprob= ... ||| score"
-    per candidate, with the number of the input line, from 0. `links`, unless None, has each candidate's
-    alignment for a last column. Without candidates, return a line with an empty text."""
+    per candidate, with the number of the input line, from 0. The score is `rank_score`
+    if it is not None. `links`, unless None, has each candidate's alignment for a last column. Without
+    candidates, return a line with an empty text."""
     texts = [candidate.text for candidate in translation.candidates]
     columns = ["" if links is None else f" ||| {link}" for link in links or [""] * len(texts)]
     empty = "" if links is None else " ||| "
@@ -39,7 +40,7 @@ def as_text(translation: Translation, n_best: int, links: Sequence[str] | None =
     number = translation.line.number - 1
     lines = [
         f"{number} ||| {candidate.text} ||| logprob= {candidate.log_probability:.6f} "
-        f"||| {candidate.score:.6f}{column}\n"
+        f"||| {candidate.score if candidate.rank_score is None else candidate.rank_score:.6f}{column}\n"
         for candidate, column in zip(translation.candidates, columns, strict=True)
     ]
     return "".join(lines or [f"{number} |||  ||| logprob= 0 ||| 0{empty}\n"]).encode()
@@ -53,6 +54,7 @@ def as_json(translation: Translation, aligned: Sequence[int] | None) -> bytes:
             {
                 "text": candidate.text,
                 "score": candidate.score,
+                **({} if candidate.rank_score is None else {"rank_score": candidate.rank_score}),
                 "log_probability": candidate.log_probability,
                 "tokens": [*candidate.tokens],
                 "token_scores": [round(score, 6) for score in candidate.token_scores],

@@ -120,6 +120,9 @@ class Hypothesis:
     token_scores: Sequence[float]
     """The log-probability of each token, and of the end mark."""
 
+    rank_score: float | None = None
+    """The score that ranks it among the hypotheses of the sentence, if `score` does not."""
+
     attention_TS: NDArray[np.float32] | None = field(default=None, compare=False)
     """[tokens, source tokens + 1]: the attention of each token to the source and its end mark, in the last
     layer, as mean over the heads. Only for a sentence that is `aligned`."""

@@ -41,10 +41,16 @@ class Comet:
         Raise `UserError` for a folder that `read_comet` refuses, or parts that don't fit together."""
         files = read_comet(folder)
         self.name, self.kind = "COMET", files.name
-        self._class, self._tokenizer = files.kind, files.tokenizer
+        self._tokenizer = files.tokenizer
         self._network = Network(files, VECTORS.get(files.kind, 1), usable_devices(device)[0])
         segments = str(files.options["input_segments"])
         self._source, self._reference = "src" in segments, "ref" in segments
+        self.has_vectors = files.kind in VECTORS
+        """Whether the model encodes each sentence alone, so that `embed` works."""
+
+        self.needs_reference = self._reference and (files.kind == "regression_metric" or not self._source)
+        """Whether `score` and `estimate` need references."""
+
         self._details = f"sha256:{files.digest[:12]}|layers:{files.options['layer_transformation']}"
         self._report = report or (lambda stage, done, total: None)
 
@@ -59,8 +65,7 @@ class Comet:
         None. COMETKiwi and xCOMET need no references."""
         if self._source and sources is None:
             raise UserError(f"{self.kind} compares translations with their source. Give it with --source.")
-        needs_reference = self._class == "regression_metric" or not self._source
-        if self._reference and needs_reference and references is None:
+        if self.needs_reference and references is None:
             raise UserError(f"{self.kind} needs a reference. Give it with --reference.")
         compared = [sources if self._source else None, references if self._reference else None]
         used = [hypotheses, *(texts for texts in compared if texts is not None)]
@@ -77,7 +82,7 @@ class Comet:
     def embed(self, sentences: Texts) -> Tensor:
         """Return the vectors of sentences, [sentences, width], for `estimate`. Raise `UserError` if the model
         does not encode each sentence alone."""
-        if self._class not in VECTORS:
+        if not self.has_vectors:
             raise UserError(f"{self.kind} encodes pairs of sentences, so it has no vectors of sentences.")
         return self._network.encode(self._tokens(sentences), lambda share: None)[0]
 
@@ -99,7 +104,7 @@ class Comet:
         def report(share: float) -> None:
             self._report("comet", start + int(share * size), total)
 
-        if self._class in VECTORS:
+        if self.has_vectors:
             vectors, _ = self._network.encode([one for each in tokens for one in each], report)
             return self.estimate(*vectors.chunk(len(tokens)))
         pairs = [(0, 1)] if len(tokens) == 2 else [(0, 1), (0, 2), (0, 1, 2)]

@@ -1,40 +1,78 @@
-"""Minimum Bayes risk decoding: rank the translations of a sentence by their agreement with each other.
+"""Minimum Bayes risk decoding: score the translations of a sentence by their agreement with each other.
 
 The value of a translation is its mean score with each translation as the reference. The probability of the
 reference is the weight of its score.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import Tensor
 
 from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.decoding.search.beams import LengthRule
 from nmt_cli.decoding.search.hypotheses import Hypothesis
+from nmt_cli.scoring.neural.comet import Comet
 
 Numbers = npt.NDArray[np.float64]
 
 BLEU_ORDER, CHRF_ORDER, CHRF_BETA = 4, 6, 2
 
+MAX_PAIRS = 4096
+"""Maximum number of pairs of translations that COMET compares at once. A pair takes tens of kilobytes."""
 
-def agreed(
-    hypotheses: Sequence[Hypothesis], search: SearchConfig, text: Callable[[Hypothesis], str]
-) -> list[Hypothesis]:
-    """Return the `search.n_best` hypotheses that agree most with all, best first. All hypotheses are
-    references, weighted by probability, or equally for samples. The metric `search.mbr` is "chrf" on the
-    results of `text`, "bleu" on tokens, or "off", which returns all hypotheses unchanged."""
-    if search.mbr == "off":
-        return list(hypotheses)
-    if search.mbr == "chrf":
-        scores_NN = chrf([[*map(ord, "".join(text(one).split()))] for one in hypotheses])
-    else:
-        scores_NN = bleu([one.tokens for one in hypotheses])
-    expected_N = scores_NN @ probabilities(hypotheses, search)
-    # The sort is stable: among equal hypotheses the better score is first.
-    order = np.argsort(-expected_N, kind="stable")[: search.n_best]
-    return [hypotheses[i] for i in order]
+
+class Choice(NamedTuple):
+    """A source sentence and the hypotheses to choose among, at least one, with their texts."""
+
+    source: str
+    hypotheses: Sequence[Hypothesis]
+    texts: Sequence[str]
+
+
+def expected_scores(choices: Sequence[Choice], search: SearchConfig, comet: Comet | None) -> list[Numbers]:
+    """Return for each choice the expected score of its hypotheses, [N]. All hypotheses are references,
+    weighted by probability, or equally for samples. The metric `search.mbr` is "chrf" on texts, "bleu" on
+    tokens, "comet", or "comet-aggregated", whose only reference is the weighted mean of their vectors."""
+    weights = [probabilities(one.hypotheses, search) for one in choices]
+    if search.mbr in ("bleu", "chrf"):
+        scores = [
+            bleu([each.tokens for each in one.hypotheses])
+            if search.mbr == "bleu"
+            else chrf([[*map(ord, "".join(text.split()))] for text in one.texts])
+            for one in choices
+        ]
+        return [scores_NN @ weights_N for scores_NN, weights_N in zip(scores, weights, strict=True)]
+    assert comet
+    texts = [[one.source, *dict.fromkeys(one.texts)] for one in choices]
+    vectors = torch.split(comet.embed([text for each in texts for text in each]), [*map(len, texts)])
+    expected = []
+    for one, (_, *unique), vectors_UW, weights_N in zip(choices, texts, vectors, weights, strict=True):
+        row_of = {text: row for row, text in enumerate(unique)}
+        rows_N = [row_of[text] for text in one.texts]
+        weights_U = torch.from_numpy(np.bincount(rows_N, weights_N)).to(vectors_UW)
+        is_aggregated = search.mbr == "comet-aggregated"
+        scores_U = _expected_comet(comet, vectors_UW[:1], vectors_UW[1:], weights_U, is_aggregated)
+        expected.append(scores_U.double().numpy()[rows_N])
+    return expected
+
+
+def _expected_comet(
+    comet: Comet, source: Tensor, vectors: Tensor, weights: Tensor, is_aggregated: bool
+) -> Tensor:
+    """Return the COMET, [U], of translations with `vectors`, [U, width], given `source`, [1, width]. It is
+    the mean over all as references, with `weights`, [U]. If `is_aggregated`, compare with their mean."""
+    references = (weights @ vectors)[None] if is_aggregated else vectors
+    weights, count = weights.new_ones(1) if is_aggregated else weights, len(references)
+    expected = []
+    for some in torch.split(vectors, max(1, MAX_PAIRS // count)):
+        pairs = some.repeat_interleave(count, 0), source.expand(len(some) * count, -1)
+        scores = comet.estimate(*pairs, references.repeat(len(some), 1))
+        expected.append(scores.view(len(some), count) @ weights.cpu())
+    return torch.cat(expected)
 
 
 def probabilities(hypotheses: Sequence[Hypothesis], search: SearchConfig) -> Numbers:

@@ -15,8 +15,8 @@ from itertools import count
 from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.decoding.search.hypotheses import Hypothesis, Sentence
 from nmt_cli.errors import UserError
-from nmt_cli.translation.translator import Line, line_number
-from nmt_cli.translation.workers.request import Done, Queued, Request
+from nmt_cli.translation.translator import Done, Line, line_number
+from nmt_cli.translation.workers.request import Queued, Request
 from nmt_cli.translation.workers.worker import Counts
 
 MAX_DEATHS = 3

@@ -10,9 +10,6 @@ from nmt_cli.decoding.engine import take_longest
 from nmt_cli.decoding.search.hypotheses import Hypothesis, Sentence
 from nmt_cli.translation.translator import Line, line_number
 
-Done = tuple[Line, list[list[Hypothesis] | None]]
-"""A line and the hypotheses of each of its sentences. None means that a sentence did not fit into memory."""
-
 
 @dataclass(frozen=True, slots=True)
 class Queued(Sentence):

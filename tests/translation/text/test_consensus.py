@@ -1,7 +1,7 @@
 """Minimum Bayes risk, compared with sacrebleu and the definition."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,8 @@ from nmt_cli.decoding.attention_maps import source_attention
 from nmt_cli.decoding.config import SearchConfig, TranslateConfig
 from nmt_cli.decoding.search.hypotheses import Hypothesis
 from nmt_cli.translation.loading import Where, load
-from nmt_cli.translation.text.consensus import agreed, bleu, chrf, probabilities
+from nmt_cli.translation.text.consensus import Choice, bleu, chrf, probabilities
+from nmt_cli.translation.text.ranking import rank
 
 BLEU_OF = BLEU(smooth_method="add-k", smooth_value=1, tokenize="none", effective_order=True, force=True)
 CHRF_OF = CHRF()
@@ -42,6 +43,13 @@ def sacrebleus_chrf_of(row: Sequence[int], reference: Sequence[int]) -> float:
 
 def hypothesis(row: Sequence[int], score: float) -> Hypothesis:
     return Hypothesis(row, score, [score / (len(row) + 1)] * (len(row) + 1))
+
+
+def ranked(
+    hypotheses: Sequence[Hypothesis], search: SearchConfig, text: Callable[[Hypothesis], str]
+) -> list[Hypothesis]:
+    (best,) = rank([Choice("", hypotheses, [text(one) for one in hypotheses])], search, None)
+    return best
 
 
 @given(st.lists(ROWS, min_size=1, max_size=6))
@@ -76,20 +84,24 @@ def test_the_highest_expected_score_is_first(
     expected = [
         sum(p * worth(row, other) for p, (other, _) in zip(likely, beam, strict=True)) for row, _ in beam
     ]
-    chosen = agreed(hypotheses, search, lambda one: written(one.tokens))
-    of = {id(one): value for one, value in zip(hypotheses, expected, strict=True)}
-    assert [of[id(one)] for one in chosen] == pytest.approx(sorted(expected, reverse=True)[:3], abs=1e-9)
+    chosen = ranked(hypotheses, search, lambda one: written(one.tokens))
+    assert [one.rank_score for one in chosen] == pytest.approx(sorted(expected, reverse=True)[:3], abs=1e-9)
+    of = [(replace(one, rank_score=None), value) for one, value in zip(hypotheses, expected, strict=True)]
+    for one in chosen:
+        values = [value for other, value in of if other == replace(one, rank_score=None)]
+        assert pytest.approx(one.rank_score, abs=1e-9) in values
 
 
 def test_of_equal_hypotheses_the_better_score_is_first() -> None:
     beam = [hypothesis([1, 2], -1.0), hypothesis([3, 4], -1.0)]
-    assert agreed(beam, SearchConfig(mbr="bleu"), str) == beam[:1]
+    (chosen,) = ranked(beam, SearchConfig(mbr="bleu"), str)
+    assert chosen.tokens == [1, 2]
 
 
 def test_the_most_frequent_sample_is_first() -> None:
     beam = [hypothesis([9, 9], -0.1), *(hypothesis([1, 2, 3], -5.0) for _ in range(3))]
-    assert agreed(beam, SearchConfig(mbr="bleu", sample=True), str)[0].tokens == [1, 2, 3]
-    assert agreed(beam, SearchConfig(mbr="bleu"), str)[0].tokens == [9, 9]
+    assert ranked(beam, SearchConfig(mbr="bleu", sample=True), str)[0].tokens == [1, 2, 3]
+    assert ranked(beam, SearchConfig(mbr="bleu"), str)[0].tokens == [9, 9]
 
 
 @pytest.mark.parametrize("measure", ["bleu", "chrf"])
@@ -101,10 +113,12 @@ def test_the_whole_beam_is_ranked(made_models: Path, measure: Any) -> None:
     search = replace(plain.search, mbr=measure, n_best=2)
     taken = loaded.translator.searching(search).translate(loaded.models, lines)
     decode = loaded.translator.tokenizers.target.decode
-    for plain_one, ranked in zip(every, taken, strict=True):
+    for plain_one, taken_one in zip(every, taken, strict=True):
         parts = zip(*(one.parts for one in plain_one.candidates), strict=True)
-        expected = [agreed(part, search, lambda one: decode(one.tokens)) for part in parts]
-        assert [[*one.parts] for one in ranked.candidates] == [[*one] for one in zip(*expected, strict=True)]
+        expected = [ranked(part, search, lambda one: decode(one.tokens)) for part in parts]
+        assert [[*one.parts] for one in taken_one.candidates] == [
+            [*one] for one in zip(*expected, strict=True)
+        ]
 
 
 def test_every_translation_is_aligned_since_each_may_be_the_best(made_models: Path) -> None:

@@ -20,7 +20,7 @@ def workers(request: pytest.FixtureRequest, copier: Loaded) -> Iterator[Workers]
 
 def test_workers_translate_until_closed_and_leave_no_process(workers: Workers, copier: Loaded) -> None:
     assert len(workers.processes) in (0, 2)
-    translated = stream(copier.translator, workers.queue, ["ab", "", "cd"], copier.translator.config.search)
+    translated = stream(copier.translator, workers.queue, ["ab", "", "cd"])
     assert [one.text for one in translated] == ["ab", "", "cd"]
     assert workers.usable
     for _ in range(2):  # closing again has no effect
@@ -37,5 +37,4 @@ def test_a_forked_copy_cannot_close_the_workers(workers: Workers, copier: Loaded
         workers.close()
         os._exit(2 if usable else 0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    search = copier.translator.config.search
-    assert [one.text for one in stream(copier.translator, workers.queue, ["ab"], search)] == ["ab"]
+    assert [one.text for one in stream(copier.translator, workers.queue, ["ab"])] == ["ab"]

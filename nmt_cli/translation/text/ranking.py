@@ -1,0 +1,66 @@
+"""The choice among the hypotheses of a sentence, by agreement with each other or by a scorer."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from nmt_cli.decoding.config import SearchConfig
+from nmt_cli.decoding.search.hypotheses import Hypothesis
+from nmt_cli.errors import UserError
+from nmt_cli.scoring.command import CommandScorer
+from nmt_cli.scoring.neural.comet import Comet
+from nmt_cli.translation.text.consensus import Choice, Numbers, expected_scores
+
+Scorer = Comet | CommandScorer
+
+
+def check_scorer(search: SearchConfig, scorer: Scorer | None) -> None:
+    """Raise `UserError` if `scorer` does not suit the settings. Minimum Bayes risk by COMET needs a `Comet`
+    with references that encodes each sentence alone. Reranking needs a scorer without references."""
+    comet = scorer if isinstance(scorer, Comet) else None
+    name = f"the COMET model {comet.kind}" if comet else "a command" if scorer else "none"
+    if search.mbr.startswith("comet"):
+        if not comet or not (comet.has_vectors and comet.needs_reference):
+            raise UserError(
+                f"search.mbr={search.mbr} needs nmt translate --metric-model FOLDER with a COMET model with "
+                f"references that encodes each sentence alone, such as wmt22-comet-da (got {name})."
+            )
+    elif scorer and search.mbr != "off":
+        raise UserError(f"search.mbr={search.mbr} and --rerank both choose among translations. Use one.")
+    elif comet and comet.needs_reference:
+        raise UserError(f"--rerank needs a model without references, such as COMETKiwi (got {name}).")
+    elif scorer and search.slots == 1:
+        size = "beam" if search.has_beam else "n_best"
+        raise UserError(f"--rerank chooses among several translations. Raise search.{size} to 2 or more.")
+
+
+def searched(search: SearchConfig, scorer: Scorer | None) -> SearchConfig:
+    """Return the settings of the search, which returns all hypotheses of the beam if `scorer` ranks them."""
+    return replace(search, n_best=search.slots) if scorer else search
+
+
+def rank(choices: Sequence[Choice], search: SearchConfig, scorer: Scorer | None) -> list[list[Hypothesis]]:
+    """Return the `search.n_best` best hypotheses of each choice, best first, with their `rank_score`. It is
+    the expected score for minimum Bayes risk, else that of `scorer` given the source."""
+    if not choices:
+        return []
+    if search.mbr == "off":
+        assert scorer
+        scores = _scores(choices, scorer)
+    else:
+        scores = expected_scores(choices, search, scorer if isinstance(scorer, Comet) else None)
+    best = []
+    for one, scores_N in zip(choices, scores, strict=True):
+        # The sort is stable: among equal hypotheses the better score of the model is first.
+        order = np.argsort(-scores_N, kind="stable")[: search.n_best]
+        best.append([replace(one.hypotheses[i], rank_score=float(scores_N[i])) for i in order])
+    return best
+
+
+def _scores(choices: Sequence[Choice], scorer: Scorer) -> list[Numbers]:
+    """Return the score of each hypothesis by `scorer`, [N] for each choice. Score equal pairs once."""
+    pairs = [*dict.fromkeys((one.source, text) for one in choices for text in one.texts)]
+    sources, texts = ([*column] for column in zip(*pairs, strict=True))
+    score_of = dict(zip(pairs, scorer.score(sources, texts, None), strict=True))
+    return [np.array([score_of[one.source, text] for text in one.texts]) for one in choices]
