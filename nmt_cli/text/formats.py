@@ -1,11 +1,11 @@
 """File formats with text to translate: HTML, XML, XLIFF, PO, SRT and WebVTT."""
 
 import re
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
-from nmt_cli.text.markup import TAG, WORDS, Block, blocks, escaped
+from nmt_cli.text.markup import SPACES, TAG, WORDS, Block, blocks, escaped, markup_tokens
 
 Format = Literal["html", "xml", "xliff", "po", "srt", "vtt"]
 
@@ -15,11 +15,8 @@ SUFFIXES: dict[str, Format] = {
     **{".htm": "html", ".xhtml": "xml", ".xlf": "xliff", ".pot": "po"},
 }
 
-UNIT = re.compile(
-    r"<source\b[^<>]*+>(?P<content>(?:[^<]|<(?!/?source\b))*+)</source\s*>(?P<space>\s*+)"
-    r"(?:(?P<open><target\b[^<>]*?)(?:/>|>(?P<old>(?:[^<]|<(?!/?target\b))*+)</target\s*>))?"
-)
-"""A source text of XLIFF, and its translation, if there is one. A match never passes another start."""
+SEGMENTS = {"trans-unit", "segment"}
+"""Elements of XLIFF 1.2 and 2 that contain a source and its target."""
 
 STRINGS = r'(?:[ \t]*+"(?:[^"\\\n]|\\.)*+"[ \t\r]*+(?:\n|\Z))++'
 MESSAGE = re.compile(
@@ -57,18 +54,56 @@ def blocks_of(text: str, form: Format, ignored: Collection[str] = ()) -> list[Bl
             return list(_subtitles(text, escaped if form == "vtt" else str))
 
 
+class _Element(NamedTuple):
+    """The positions of an element of XML: of its start tag, its content and its end tag."""
+
+    start: int
+    inside: int
+    inside_end: int
+    end: int
+
+
 def _xliff(text: str) -> Iterator[Block]:
-    """Yield the parts of an XLIFF file, with a target for each source that has none or an empty one."""
-    position = 0
-    for unit in UNIT.finditer(text):
-        if (unit["old"] or "").strip() or not WORDS.search(TAG.sub("", unit["content"])):
+    """Yield the parts of an XLIFF file, with a target for each source that has none or an empty one. Units
+    in comments, and elements with `translate="no"`, stay."""
+    opened, children = list[tuple[str, int, int]](), dict[str, _Element]()
+    end = position = 0
+    for token in markup_tokens(text, "xml"):
+        start, end = end, end + len(token.raw)
+        if token.kind == "open":
+            opened.append((token.name, start, end))
             continue
-        yield Block(text[position : unit.end("space")])
-        yield Block((unit["open"] or "<target").rstrip() + ">")
-        yield from blocks(unit["content"], "xml")
-        yield Block("</target>" + ("" if unit["open"] else unit["space"]))
-        position = unit.end()
+        if token.kind == "close" and opened and opened[-1][0] == token.name:
+            element = _Element(*opened.pop()[1:], start, end)
+        elif token.kind in ("void", "fixed"):
+            element = _Element(start, end if token.kind == "void" else start, end, end)
+        else:
+            continue
+        if opened and opened[-1][0] in SEGMENTS:
+            children[token.name] = element
+        elif token.name in SEGMENTS:
+            parts, written = _segment(text, position, children)
+            yield from parts
+            position, children = written, {}
     yield Block(text[position:])
+
+
+def _segment(text: str, position: int, children: Mapping[str, _Element]) -> tuple[list[Block], int]:
+    """Return the parts of an XLIFF file from `position`, with a target for the source in the `children` of a
+    segment, and their end. Return no parts if there is nothing to translate."""
+    source, target = children.get("source"), children.get("target")
+    if not source or (target and text[target.inside : target.inside_end].strip()):
+        return [], position
+    parts = blocks(text[source.inside : source.inside_end], "xml")
+    if not any(part.text for part in parts):
+        return [], position
+    if target:
+        opening = text[target.start : target.inside].rstrip("/> ") + ">"
+        return [Block(text[position : target.start] + opening), *parts, Block("</target>")], target.end
+    end = children.get("seg-source", source).end
+    space = SPACES.match(text, end)
+    opening = (space[0] if space else "") + "<target>"
+    return [Block(text[position:end] + opening), *parts, Block("</target>")], end
 
 
 def _po(text: str) -> Iterator[Block]:

@@ -100,7 +100,7 @@ def escaped(text: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Token:
+class Token:
     """A tag, a text, a comment, or a complete element or other part that stays as it is."""
 
     raw: str
@@ -118,7 +118,7 @@ def blocks(document: str, dialect: Dialect = "html", ignored: Collection[str] = 
     if its parent also has text of its own. Tags that are not nested correctly, and inline elements with
     blocks, delimit blocks.
     """
-    tokens = [*_tokens(document, dialect, ignored)]
+    tokens = [*markup_tokens(document, dialect, ignored)]
     parts: list[Block] = []
     for is_break, run in groupby(zip(_breaks(tokens, dialect), tokens, strict=True), key=itemgetter(0)):
         inside = [token for _, token in run]
@@ -131,12 +131,12 @@ def blocks(document: str, dialect: Dialect = "html", ignored: Collection[str] = 
     return parts
 
 
-def _block(raw: str, tokens: Sequence[_Token]) -> Block:
+def _block(raw: str, tokens: Sequence[Token]) -> Block:
     """Return the block of `tokens`, whose tags are nested correctly. It stays raw without words."""
     text, spaced = StringIO(), True
     root = Element("", 0, 0)
     opened = [root]
-    for token, following in pairwise([*tokens, _Token("", "break")]):
+    for token, following in pairwise([*tokens, Token("", "break")]):
         position = text.tell()
         if token.kind == "text":
             try:
@@ -161,7 +161,7 @@ def _block(raw: str, tokens: Sequence[_Token]) -> Block:
     return Block(raw, text.getvalue().rstrip(" "), root.children, escaped)
 
 
-def _breaks(tokens: Sequence[_Token], dialect: Dialect) -> list[bool]:
+def _breaks(tokens: Sequence[Token], dialect: Dialect) -> list[bool]:
     """Return for each token whether it delimits blocks. Other tags are nested correctly between them."""
     if dialect == "html":
         breaks = [token.kind == "break" or token.name in BLOCK_LEVEL for token in tokens]
@@ -184,7 +184,7 @@ def _breaks(tokens: Sequence[_Token], dialect: Dialect) -> list[bool]:
     return breaks
 
 
-def _breaks_by_parent(tokens: Sequence[_Token]) -> list[bool]:
+def _breaks_by_parent(tokens: Sequence[Token]) -> list[bool]:
     """Return for each token of XML whether it is no text and its parent has no text of its own."""
     parents, opened = list[int](), [-1]  # indices of start tags
     for index, token in enumerate(tokens):
@@ -200,7 +200,7 @@ def _breaks_by_parent(tokens: Sequence[_Token]) -> list[bool]:
     ]
 
 
-def _tokens(document: str, dialect: Dialect, ignored: Collection[str]) -> Iterator[_Token]:
+def markup_tokens(document: str, dialect: Dialect, ignored: Collection[str] = ()) -> Iterator[Token]:
     """Yield all tokens in order, without gaps. An element that stays as it is, is one token."""
     start, name, depth = 0, "", 0  # of a text, or of an element that stays
     for found in MARKUP[dialect].finditer(document):
@@ -208,11 +208,11 @@ def _tokens(document: str, dialect: Dialect, ignored: Collection[str]) -> Iterat
         if depth:
             depth += (token.name == name) * ((token.kind == "open") - (token.kind == "close"))
             if not depth:
-                yield _Token(document[start : found.end()], "fixed", name)
+                yield Token(document[start : found.end()], "fixed", name)
                 start = found.end()
             continue
         if start < found.start():
-            yield _Token(document[start : found.start()], "text")
+            yield Token(document[start : found.start()], "text")
         start = found.start()
         is_named = token.name in ignored or (dialect == "html" and token.name in UNTRANSLATED)
         if token.kind == "open" and (is_named or NOT_TRANSLATED.search(token.raw)):
@@ -221,16 +221,16 @@ def _tokens(document: str, dialect: Dialect, ignored: Collection[str]) -> Iterat
             yield token
             start = found.end()
     if start < len(document):
-        yield _Token(document[start:], "break" if depth else "text")
+        yield Token(document[start:], "break" if depth else "text")
 
 
-def _token(found: re.Match[str], dialect: Dialect) -> _Token:
+def _token(found: re.Match[str], dialect: Dialect) -> Token:
     """Return the token of a match of `MARKUP`."""
     if found.lastgroup == "void":
-        return _Token(found[0], "void")
+        return Token(found[0], "void")
     if found.lastgroup != "name":
-        return _Token(found[0], "break")
+        return Token(found[0], "break")
     name, raw = found["name"].lower(), found[0]
     if found["close"]:
-        return _Token(raw, "close", name)
-    return _Token(raw, "void" if raw.endswith("/>") or (dialect == "html" and name in VOID) else "open", name)
+        return Token(raw, "close", name)
+    return Token(raw, "void" if raw.endswith("/>") or (dialect == "html" and name in VOID) else "open", name)

@@ -105,6 +105,43 @@ def test_xliff_gets_the_missing_targets() -> None:
     assert "<source>–</source></trans-unit>" in result
 
 
+@pytest.mark.parametrize(
+    ("unit", "expected"),
+    [
+        ("<source>a</source><seg-source>a</seg-source><target>X</target>", None),
+        ("<source>a</source><note>b</note><!-- <target/> --><target>X</target>", None),
+        ("<source>a</source><alt-trans><source>a</source></alt-trans><target>X</target>", None),
+        ("<!-- <trans-unit><source>a</source></trans-unit> -->", None),
+        ("<source>a</source><note>b</note><target/>", "<source>a</source><note>b</note><target>A</target>"),
+        (
+            "<source>a</source>\n<seg-source>a</seg-source>\n<note>b</note>",
+            "<source>a</source>\n<seg-source>a</seg-source>\n<target>A</target>\n<note>b</note>",
+        ),
+        (
+            "<source>a</source><alt-trans><target>X</target></alt-trans>",
+            "<source>a</source><target>A</target><alt-trans><target>X</target></alt-trans>",
+        ),
+    ],
+)
+def test_the_target_of_an_xliff_unit_can_be_anywhere_in_it(unit: str, expected: str | None) -> None:
+    document = XLIFF.replace("<source>–</source>", unit)
+    assert (expected or unit) in upper(document, "xliff")
+
+
+@pytest.mark.parametrize("name", ["trans-unit", "group", "file"])
+def test_units_of_xliff_that_must_not_be_translated_stay(name: str) -> None:
+    unit = "<trans-unit><source>a</source></trans-unit>"
+    protected = f'<{name} translate="no">{unit if name != "trans-unit" else "<source>a</source>"}</{name}>'
+    assert upper(f"<xliff>{protected}{unit}</xliff>", "xliff").startswith(f"<xliff>{protected}")
+
+
+def test_xliff_2_has_a_target_in_each_segment() -> None:
+    one, ignorable = "<segment><source>a</source></segment>", "<ignorable><source>b</source></ignorable>"
+    result = upper(f"<unit><notes/>{one}{ignorable}{one}</unit>", "xliff")
+    expected = "<segment><source>a</source><target>A</target></segment>"
+    assert result == f"<unit><notes/>{expected}{ignorable}{expected}</unit>"
+
+
 @pytest.mark.parametrize("form", ["html", "xml", "srt", "vtt"])
 @given(text=st.text(alphabet='a <>/b"=-\n\r&;0123:,.\\'))
 def test_the_blocks_joined_are_the_file(form: Format, text: str) -> None:
@@ -130,11 +167,22 @@ def test_any_xliff_file_is_accepted(text: str) -> None:
         ("xliff", "<source>" * 60_000),
         ("xliff", "<source " * 60_000),
         ("xliff", "<source>a</source><target>" * 20_000),
+        ("xliff", "<segment><source>a</source>" * 10_000 + "</segment>" * 10_000),
+        ("xliff", "<segment>" + "<source>a</source>" * 10_000 + "</segment>"),
         ("po", 'msgid ""\n' + '"abc "\n' * 60_000 + 'msgstr ""\n'),
         ("srt", "1\n0 --> 1\n" + "a b\n" * 60_000),
         ("vtt", "0 --> 1\n" + "<" * 100_000 + " a\nb"),
     ],
-    ids=["no end", "no bracket", "no end of a target", "many lines", "a long subtitle", "brackets"],
+    ids=[
+        "no end",
+        "no bracket",
+        "no end of a target",
+        "units in units",
+        "many sources",
+        "many lines",
+        "a long subtitle",
+        "brackets",
+    ],
 )
 def test_hostile_files_take_linear_time(form: Format, text: str) -> None:
     assert upper(text, form)
