@@ -1,5 +1,6 @@
 """`nmt export`: a model folder in, a model of another toolkit out."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -61,7 +62,7 @@ def export(
     from nmt_cli.checkpoints.finding import find_model
     from nmt_cli.checkpoints.model_folder import read_model
     from nmt_cli.interop import hub
-    from nmt_cli.interop.exporters.exporting import export as write
+    from nmt_cli.interop.exporters import exporting
     from nmt_cli.interop.foreign import check_free
 
     # Before the model is read, which can take minutes.
@@ -70,32 +71,34 @@ def export(
         hub.check_pushable(push)
     folder = find_model(model)
     read = read_model(folder)
-    notes = write(read, form, out, precision, facts_of(folder, read), licence)  # type: ignore[arg-type]
+    translate = exporting.TOOLKITS[form].translator(read) if check else None
+    notes = exporting.export(read, form, out, precision, facts_of(folder, read), licence)  # type: ignore[arg-type]
     show = printer(quiet)
     show(f"{out}: {model} for {form}, {precision}")
     for note in notes:
         warn(note)
-    if check:
-        _check(model, form, out)
+    if translate:
+        _check(model, form, lambda lines: translate(out, lines))
     if push:
         if not licence:
             warn(f"the card of {push} states no licence: add --licence, or edit README.md")
         show(f"pushed to {hub.push(out, push, private=private)}")
 
 
-def _check(model: Path, form: str, out: Path) -> None:
-    """Translate generated lines with `model` and with the exported model `out` of format `form`. Print the
+def _check(model: Path, form: str, translate: Callable[[list[str]], list[str]]) -> None:
+    """Translate generated lines with `model` and with `translate`, that of the export as `form`. Print the
     number of differences, BLEU and the first `EXAMPLES` differing translations to stdout."""
     from nmt_cli.api import SearchConfig, TranslateConfig, load
-    from nmt_cli.interop.exporters.exported import made_up
+    from nmt_cli.interop.exporters.exported import LONGEST_CHECKED, made_up
     from nmt_cli.interop.exporters.exporting import TOOLKITS
     from nmt_cli.scoring.metrics import score
 
-    search = SearchConfig(max_length=60, **TOOLKITS[form].SEARCH)
+    limits = dict.fromkeys(("max_length", "cap_extra"), LONGEST_CHECKED)
+    search = SearchConfig(**{**limits, **TOOLKITS[form].SEARCH})
     with load(model, device="cpu", threads=1, config=TranslateConfig(search=search)) as loaded:
         lines = made_up(loaded.tokenizers.source)
         ours = loaded.translate(lines)
-    theirs = TOOLKITS[form].translate(out, lines)
+    theirs = translate(lines)
     differing = [pair for pair in zip(ours, theirs, strict=True) if pair[0] != pair[1]]
     (bleu,) = score(theirs, [ours], ["bleu"])
     click.echo(f"{len(differing)} of {len(lines)} generated lines differ; BLEU against nmt: {bleu.value:.2f}")

@@ -151,9 +151,9 @@ def _greedy(transformer: Transformer, sources: Sequence[Sequence[int]]) -> list[
     return [[*ids[: ids.index(end)], end] for ids in targets]
 
 
-def translate(folder: Path, lines: list[str]) -> list[str]:
+def translator(_: Model) -> exported.Translate:
     """Raise `UserError`: Bergamot has no package for the Python that nmt needs."""
     raise UserError(
-        "--check cannot run Bergamot, which has packages for Python 3.10 and older only. "
-        f"The export in {folder} is complete: compare translations with translateLocally."
+        "--check cannot run Bergamot, which has packages for Python 3.10 and older only. Omit --check, and "
+        "compare translations with translateLocally."
     )

@@ -1,6 +1,5 @@
 """Export CTranslate2 models through the specification that its package offers to converters."""
 
-import importlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,6 @@ import torch
 from torch import Tensor
 
 from nmt_cli.checkpoints.model_folder import Model, weights
-from nmt_cli.errors import UserError
 from nmt_cli.interop.exporters import exported
 from nmt_cli.interop.importers import ctranslate2 as importer
 from nmt_cli.interop.weights import BIAS, LAYER, OUTPUT, export_tensors
@@ -141,23 +139,26 @@ def _arrays(tensors: Mapping[str, Tensor]) -> dict[str, Any]:
 
 
 def _package() -> Any:
-    try:
-        return importlib.import_module("ctranslate2")
-    except ImportError as error:
-        raise UserError("This format needs CTranslate2: pip install ctranslate2.") from error
+    return exported.package("ctranslate2", "This format")
 
 
-def translate(folder: Path, lines: list[str]) -> list[str]:
+def translator(_: Model) -> exported.Translate:
+    """Return `_translate`. `write` needs CTranslate2, too."""
+    return _translate
+
+
+def _translate(folder: Path, lines: list[str]) -> list[str]:
     """Return each line's translation by the export in `folder`, with a beam of 4 on the CPU."""
-    return translated(folder, lines, "default", length_penalty=1.0, disable_unk=True)
+    return translated(folder, lines, length_penalty=1.0, disable_unk=True)
 
 
-def translated(folder: Path, lines: list[str], kind: str, **options: object) -> list[str]:
-    """Return each line's translation by the model in `folder`, with a beam of 4 on the CPU. `kind` is the
-    compute type, such as "int8". `options` go to `translate_batch`. Raise `UserError` without CTranslate2."""
+def translated(folder: Path, lines: list[str], **options: object) -> list[str]:
+    """Return each line's translation by the model in `folder`, with a beam of 4 on the CPU, in its own
+    precision. `options` go to `translate_batch`. Raise `UserError` without CTranslate2."""
     from nmt_cli.text.subword_models.pieces import Pieces
 
     source, target = (Pieces((folder / name).read_bytes()).processor for name in exported.SPMS.values())
-    translator = _package().Translator(str(folder), device="cpu", intra_threads=1, compute_type=kind)
-    results = translator.translate_batch(source.encode(lines, out_type=str), beam_size=4, **options)
+    translator = _package().Translator(str(folder), device="cpu", intra_threads=1, compute_type="default")
+    options |= {"beam_size": 4, "max_decoding_length": exported.LONGEST_CHECKED}
+    results = translator.translate_batch(source.encode(lines, out_type=str), **options)
     return [str(target.decode(result.hypotheses[0])) for result in results]

@@ -1,12 +1,14 @@
 """Provide what all exports need: checks for unsupported features, SentencePiece models and named entries."""
 
+import importlib
 import json
 import random
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from nmt_cli.errors import UserError
 from nmt_cli.interop.foreign import UNTOUCHED
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.text.normalize import Normalizer
@@ -21,11 +23,17 @@ SPMS: Mapping[Side, str] = {"source": "source.spm", "target": "target.spm"}
 EXCLUDED_BIAS = -1e4
 """Output bias of entries that get no probability, such as padding."""
 
+Translate = Callable[[Path, list[str]], list[str]]
+"""Returns each line's translation by the export in a folder, with a beam of 4."""
+
 UNUSED = re.compile("<unused[0-9]+>")
 """Names of entries that are empty in our vocabularies."""
 
 OVER_LENGTHS: Mapping[str, Any] = {"length_rule": "power", "length_penalty": 1.0, "reach": 1000.0}
 """Search settings for a score per token and a search until no hypothesis can become better."""
+
+LONGEST_CHECKED = 60
+"""Maximum tokens of a translation that `--check` compares."""
 
 LARGEST_EPSILON = 1e-5
 """Up to this value, replacing epsilon by 1e-5 or 1e-6 changes log-probabilities by less than 1e-4 (from 1e-3,
@@ -85,6 +93,14 @@ def write_sentencepiece(tokenizers: Tokenizers, folder: Path) -> None:
 def named_entries(vocabulary: Vocabulary) -> list[str]:
     """Return the entries in the order of their ids. An empty entry with id 5 becomes `<unused5>`."""
     return [entry or f"<unused{i}>" for i, entry in enumerate(vocabulary.entries)]
+
+
+def package(name: str, purpose: str) -> Any:
+    """Return the Python package `name`, which `purpose` needs. Raise `UserError` if it is not installed."""
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise UserError(f"{purpose} needs {name}: pip install {name}.") from error
 
 
 def made_up(source: Tokenizer, count: int = 50) -> list[str]:

@@ -8,7 +8,7 @@ from nmt_cli.checkpoints.card import NO_FACTS, About
 from nmt_cli.checkpoints.model_folder import Model
 from nmt_cli.errors import UserError
 from nmt_cli.interop.exporters import argos, bergamot, card, ctranslate2, huggingface, marian
-from nmt_cli.interop.exporters.exported import text_losses
+from nmt_cli.interop.exporters.exported import Translate, text_losses
 from nmt_cli.runtime.atomic import folder_written_whole
 from nmt_cli.runtime.devices import Precision
 
@@ -29,8 +29,8 @@ class Toolkit(Protocol):
     def write(self, model: Model, folder: Path, precision: Precision) -> list[str]:
         """Write the files of the export into an existing folder. Return notes for the user."""
 
-    def translate(self, folder: Path, lines: list[str]) -> list[str]:
-        """Return the translation of each line by the toolkit and the export in a folder, with a beam of 4."""
+    def translator(self, model: Model) -> Translate:
+        """Return the function that translates with the exported model. Raise `UserError` if it cannot run."""
 
 
 TOOLKITS: Mapping[str, Toolkit] = {

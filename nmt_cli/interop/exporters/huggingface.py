@@ -5,7 +5,6 @@ append to the vocabulary. Pegasus has one matrix for both sides, so a pre-norm m
 `nmt.json` and `nmt-tokenizer/` keep our settings and tokenisers, so that `nmt import` restores the model.
 """
 
-import importlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -18,7 +17,6 @@ from torch.nn import functional as F
 
 from nmt_cli.checkpoints.files import write_tensors
 from nmt_cli.checkpoints.model_folder import Model, weights
-from nmt_cli.errors import UserError
 from nmt_cli.interop.exporters import exported
 from nmt_cli.interop.importers import huggingface as importer
 from nmt_cli.interop.weights import (
@@ -178,17 +176,21 @@ def _described(config: ModelConfig) -> dict[str, Any]:
     }
 
 
-def translate(folder: Path, lines: list[str]) -> list[str]:
-    """Return each line's translation by the export in `folder`, with a beam of 4 and at most 62 tokens. Raise
+def translator(_: Model) -> exported.Translate:
+    """Return `_translate`. Raise `UserError` if `transformers` is not installed."""
+    exported.package("transformers", "--check")
+    return _translate
+
+
+def _translate(folder: Path, lines: list[str]) -> list[str]:
+    """Return each line's translation by the export in `folder`, with a beam of 4 and at most
+    `LONGEST_CHECKED` tokens. Raise
     `UserError` if `transformers` is not installed."""
-    try:
-        transformers = importlib.import_module("transformers")
-    except ImportError as error:
-        raise UserError("--check needs transformers: pip install transformers.") from error
+    transformers = exported.package("transformers", "--check")
     transformers.utils.logging.disable_progress_bar()
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     model = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder)
     batch = tokenizer(lines, return_tensors="pt", padding=True)
-    out = model.generate(**batch, num_beams=4, max_length=62)
+    out = model.generate(**batch, num_beams=4, max_length=exported.LONGEST_CHECKED + 2)  # start and end
     texts: list[str] = tokenizer.batch_decode(out, skip_special_tokens=True)
     return texts

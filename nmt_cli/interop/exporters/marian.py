@@ -183,23 +183,23 @@ def _settings(config: ModelConfig, rows: list[int]) -> str:
     return "".join(f"{line}\n" for line in sorted(lines, key=lambda line: line.split(":")[0]))
 
 
-def translate(folder: Path, lines: list[str]) -> list[str]:
-    """Return each line's translation by the export in `folder`, with a beam of 4. Raise `UserError` if
-    Marian's package is not installed, or if the vocabulary is YAML."""
-    try:
-        from pymarian import Translator  # 600 MB, rarely installed
-    except ImportError as error:
-        raise UserError("--check needs pymarian: pip install pymarian.") from error
+def translator(model: Model) -> exported.Translate:
+    """Return `_translate`. Raise `UserError` if Marian's package is missing, or if the vocabulary is YAML."""
+    exported.package("pymarian", "--check")  # 600 MB, rarely installed
+    if not numbered_alike(model.identity.tokenizers):
+        raise UserError("--check cannot translate with this vocabulary. Compare with marian-decoder instead.")
+    return _translate
+
+
+def _translate(folder: Path, lines: list[str]) -> list[str]:
+    """Return each line's translation by the export in `folder`, with a beam of 4. The vocabulary must not be
+    YAML. Raise `UserError` if Marian's package is not installed."""
     files = [JOINT, JOINT] if (folder / JOINT).is_file() else SIDES
-    if not (folder / files[0]).is_file():
-        raise UserError(
-            "Marian's package cannot translate text with this vocabulary. Compare with marian-decoder."
-        )
     with TemporaryDirectory() as folder_without_spaces:
         root = Path(folder_without_spaces) / "model"  # Marian splits paths at spaces
         root.symlink_to(folder.resolve())
         search: dict[str, Any] = {"beam_size": 4, "normalize": 1.0, "max_length_factor": 3}
-        translator = Translator(
+        translator = exported.package("pymarian", "--check").Translator(
             models=str(root / WEIGHTS),
             vocabs=[str(root / file) for file in files],
             cpu_threads=1,

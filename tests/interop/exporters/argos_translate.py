@@ -37,6 +37,7 @@ def main() -> None:
         # Read once, when the package is imported.
         os.environ |= {f"XDG_{name}_HOME": home for name in ("DATA", "CONFIG", "CACHE")}
         os.environ |= {"ARGOS_PACKAGES_DIR": f"{home}/packages", "ARGOS_INTRA_THREADS": "1"}
+        os.environ["ARGOS_COMPUTE_TYPE"] = "default"  # that of the package
         argos: dict[str, Any] = {
             name: importlib.import_module(f"argostranslate.{name}") for name in ("package", "translate")
         }
