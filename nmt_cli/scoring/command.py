@@ -7,6 +7,7 @@ import selectors
 import signal
 import threading
 from collections.abc import Generator, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from subprocess import PIPE, Popen, TimeoutExpired
 from typing import IO
@@ -67,18 +68,26 @@ class CommandScorer:
     def _running(self, rows: Iterable[dict[str, str]]) -> Iterator[tuple[Popen[bytes], IO[bytes]]]:
         """Run the command, which a thread feeds with `rows`. Yield its process and output. At the end of the
         block, kill the command and its children, if it still runs."""
-        process = Popen(self._command, shell=True, stdin=PIPE, stdout=PIPE, start_new_session=True)
-        try:  # Ctrl-C may come at any time
+        # Ctrl-C interrupts only the main thread, so that it can't lose a process that starts.
+        with ThreadPoolExecutor(1) as threads:
+            starting = threads.submit(self._start)
+            try:
+                process = starting.result()
+            except BaseException:
+                with starting.result() as process:
+                    _kill(process)
+                raise
+        try:
             assert process.stdin and process.stdout
             self._failure: Exception | None = None
             threading.Thread(target=self._feed, args=(process.stdin, rows), daemon=True).start()
             with process.stdout as output:
                 yield process, output
         finally:
-            if process.returncode is None:  # else its number may belong to another process
-                with suppress(ProcessLookupError, PermissionError):
-                    os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
+            _kill(process)
+
+    def _start(self) -> Popen[bytes]:
+        return Popen(self._command, shell=True, stdin=PIPE, stdout=PIPE, start_new_session=True)
 
     def _lines(self, output: IO[bytes]) -> Iterator[bytes]:
         """Yield the lines of `output`. Raise `UserError` after `timeout` seconds without any output."""
@@ -113,6 +122,14 @@ class CommandScorer:
                 stdin.writelines(json.dumps(row).encode() + b"\n" for row in rows)
         except Exception as error:
             self._failure = error
+
+
+def _kill(process: Popen[bytes]) -> None:
+    """Kill a command and its children, if it still runs."""
+    if process.returncode is None:  # else its number may belong to another process
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
 
 def score_by_command(

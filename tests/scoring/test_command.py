@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -105,6 +106,26 @@ def test_a_signal_ends_the_command_and_its_children(tmp_path: Path, number: int)
         process.wait()
 
 
+def test_an_interrupt_while_the_command_starts_ends_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = subprocess.Popen.__init__
+
+    def interrupted(process: subprocess.Popen[bytes], *arguments: Any, **options: Any) -> None:
+        start(process, *arguments, **options)
+        wait_for(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text().endswith("\n"))
+        os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(subprocess.Popen, "__init__", interrupted)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            CommandScorer(f"echo $$ > {tmp_path}/pid; sleep 1000", 60).score(None, ["a"], None)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    wait_for(lambda: not exists(int((tmp_path / "pid").read_text())), seconds=5)
+
+
 def exists(group: int) -> bool:
     """Return whether a process of the group runs."""
     with suppress(ProcessLookupError):
@@ -113,8 +134,8 @@ def exists(group: int) -> bool:
     return False
 
 
-def wait_for(condition: Callable[[], bool]) -> None:
-    limit = time.monotonic() + 60
+def wait_for(condition: Callable[[], bool], seconds: float = 60) -> None:
+    limit = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < limit
         time.sleep(0.05)
