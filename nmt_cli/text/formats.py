@@ -31,8 +31,9 @@ EMPTY = re.compile(r'^msgstr(\[\d+\])?[ \t]*"(?="[ \t\r]*$(?!\n[ \t]*"))', re.MU
 ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r"})
 UNESCAPED = {escape: chr(character) for character, escape in ESCAPES.items()}
 
-CUE = re.compile(r"^.*-->.*\n(?P<text>(?:[^\S\n]*+\S.*(?:\n|\Z))+)", re.MULTILINE)
-"""The time of a subtitle, and its text up to a blank line."""
+TIME = r"(?:\d++[^\S\n]*+\n)?[\d:.,]++[^\S\n]*+-->"
+CUE = re.compile(rf"^.*-->.*\n(?P<text>(?:(?!{TIME})[^\S\n]*+\S.*(?:\n|\Z))+)", re.MULTILINE)
+"""The time of a subtitle, and its text up to a blank line or the next subtitle."""
 
 DIALOGUE = re.compile(r"\s*(?:<[^>]*>\s*)*[-–—]")
 

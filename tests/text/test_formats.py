@@ -92,6 +92,15 @@ def test_subtitles_keep_times_and_the_number_of_lines() -> None:
     assert upper(source, "srt") == expected.replace("six", "SIX").replace("seven", "SEVEN")
 
 
+@pytest.mark.parametrize("form", ["srt", "vtt"])
+def test_a_subtitle_ends_before_the_time_of_the_next_one(form: Format) -> None:
+    first, second = "1\n00:00:01,000 --> 00:00:02,000\na --> b\n", "2\n00:00:03,000 --> 00:00:04,000\nc\n"
+    only_time = second.removeprefix("2\n")
+    for text in (first + second, first + only_time, (first + second).replace("\n", "\r\n")):
+        expected = text.replace("a --> b", "A --> B").replace("c", "C")
+        assert upper(text, form).replace("&gt;", ">") == expected
+
+
 def test_webvtt_keeps_everything_but_the_text() -> None:
     assert upper(VTT, "vtt") == VTT.replace("one &amp; two", "ONE &amp; TWO")
 
@@ -171,6 +180,8 @@ def test_any_xliff_file_is_accepted(text: str) -> None:
         ("xliff", "<segment>" + "<source>a</source>" * 10_000 + "</segment>"),
         ("po", 'msgid ""\n' + '"abc "\n' * 60_000 + 'msgstr ""\n'),
         ("srt", "1\n0 --> 1\n" + "a b\n" * 60_000),
+        ("srt", "0 --> 1\n" + "1\n" * 60_000),
+        ("srt", "0 --> 1\n" + "1" * 60_000),
         ("vtt", "0 --> 1\n" + "<" * 100_000 + " a\nb"),
     ],
     ids=[
@@ -181,6 +192,8 @@ def test_any_xliff_file_is_accepted(text: str) -> None:
         "many sources",
         "many lines",
         "a long subtitle",
+        "numbers",
+        "a number",
         "brackets",
     ],
 )
