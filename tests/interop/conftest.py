@@ -2,7 +2,7 @@
 
 import json
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from functools import cache
 from itertools import chain
@@ -17,12 +17,14 @@ from torch.nn.utils.rnn import pad_sequence
 
 from nmt_cli.checkpoints.model_folder import Model
 from nmt_cli.data.dataset import TOKENIZERS
+from nmt_cli.decoding.config import InputConfig, SearchConfig, TranslateConfig
 from nmt_cli.errors import UserError
 from nmt_cli.interop.foreign import ImportOptions
 from nmt_cli.interop.importers.importing import read
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.ragged import Layout
 from nmt_cli.text.tokenizers import Tokenizers, load_tokenizers
+from nmt_cli.translation.translator import Translation, Translator
 from tests.interop.fake_hub import FakeHub, Repository, served, used
 
 if TYPE_CHECKING:  # transformers takes seconds to load, even if none of its tests runs
@@ -113,6 +115,33 @@ def generated(
     tokens, end = [ids[1:] for ids in out.sequences.tolist()], model.config.eos_token_id
     translations = [ids[: ids.index(end)] if end in ids else None for ids in tokens]
     return list(zip(translations, scores, strict=True))
+
+
+def translations(model: Model, lines: list[str], beam: int, *, prefix: bool = False) -> list[Translation]:
+    """Return our translations with the search of `generated`, a minimum of 6 tokens and a maximum of 38."""
+    search = SearchConfig(beam=beam, length_penalty=1.0, min_length=6, cap_extra=38, **AS_THEIRS)
+    config, models = TranslateConfig(search=search, input=InputConfig(prefix=prefix)), [model.transformer]
+    return Translator(model.identity.tokenizers, models, config).translate(models, lines)
+
+
+def assert_found(
+    expected: Sequence[tuple[list[int] | None, float | None]], found: Sequence[Translation]
+) -> set[tuple[int, ...]]:
+    """Check ids and scores of our translations against those of `generated`. Return the ids that end."""
+    ended = set()
+    for (ids, score), translation in zip(expected, found, strict=True):
+        if ids:
+            best = translation.candidates[0]
+            assert [*best.parts[0].tokens] == ids
+            assert score is None or best.score == pytest.approx(score, abs=1e-4)
+            ended.add(tuple(ids))
+    return ended
+
+
+def assert_equal_tensors(before: Mapping[str, Tensor], after: Mapping[str, Tensor]) -> None:
+    """Check that both have the same names and bits."""
+    assert before.keys() == after.keys()
+    assert all(torch.equal(tensor, after[name]) for name, tensor in before.items())
 
 
 def repository(folder: Path, **options: Any) -> Repository:

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy
 import pytest
-import torch
 
 from nmt_cli.api import SearchConfig, TranslateConfig, load
 from nmt_cli.checkpoints.finding import own_search
@@ -27,7 +26,7 @@ from nmt_cli.interop.foreign import ImportOptions, write
 from nmt_cli.interop.importers.importing import read
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.text.tokenizers import Tokenizers
-from tests.interop.conftest import assert_mutations_refused, assert_refused
+from tests.interop.conftest import assert_equal_tensors, assert_mutations_refused, assert_refused
 from tests.interop.exporters.test_exporting import random_model
 
 BERGAMOT = os.environ.get("NMT_BERGAMOT_PYTHON", "")
@@ -138,9 +137,7 @@ def test_a_model_comes_back_from_fp32_bit_for_bit(model: Model, tmp_path: Path) 
     back = read_model(tmp_path / "back")
     assert replace(back.identity.config, start="zeros") == model.identity.config
     assert (back.identity.tokenizers.recipe.source_lang, own_search(tmp_path / "back")["beam"]) == ("en", 1)
-    before, after = weights(model.transformer), weights(back.transformer)
-    assert before.keys() == after.keys()
-    assert all(torch.equal(tensor, after[name]) for name, tensor in before.items())
+    assert_equal_tensors(weights(model.transformer), weights(back.transformer))
 
 
 def test_int8_comes_back_as_its_numbers_and_goes_out_again_unchanged(student: Model, tmp_path: Path) -> None:
@@ -159,9 +156,7 @@ def test_marian_gets_an_ssru_as_well(student: Model, tmp_path: Path) -> None:
     export(student, "marian", tmp_path / "npz")
     back = read(str(tmp_path / "npz"), ImportOptions("en", "de"))
     assert replace(back.config, start="zeros") == student.identity.config
-    assert all(
-        torch.equal(tensor, back.tensors[name]) for name, tensor in weights(student.transformer).items()
-    )
+    assert_equal_tensors(weights(student.transformer), back.tensors)
 
 
 def test_unused_entries_fill_the_vocabulary_up_to_a_multiple_of_8(
@@ -254,8 +249,7 @@ def test_an_activation_scale_may_be_rounded_without_a_value(student: Model, tmp_
     items = {name: (kind, [*shape], data) for name, (kind, shape, data, _) in items_of(path).items()}
     before = read(str(path), ImportOptions())
     path.write_bytes(file_of(items | {"Wemb_QuantMultA": (INTGEMM8, [1, 1], bytes(256))}))
-    after = read(str(path), ImportOptions())
-    assert all(torch.equal(tensor, after.tensors[name]) for name, tensor in before.tensors.items())
+    assert_equal_tensors(before.tensors, read(str(path), ImportOptions()).tensors)
 
 
 def assert_file_refused(folder: Path, content: bytes, message: str) -> None:

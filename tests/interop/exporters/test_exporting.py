@@ -27,7 +27,7 @@ from nmt_cli.interop.importers.importing import read
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.runtime.atomic import folder_written_whole
 from nmt_cli.text.tokenizers import Tokenizers, load_tokenizers
-from tests.interop.conftest import logits
+from tests.interop.conftest import assert_equal_tensors, logits
 from tests.model.test_variants import VARIANTS
 
 SMALL = ModelConfig(encoder_layers=2, decoder_layers=2, width=32, feed_forward=48, heads=4, norm_epsilon=1e-5)
@@ -114,9 +114,7 @@ def test_a_model_comes_back_from_hugging_face_as_it_was(model: Model, tmp_path: 
     assert back.identity.config == model.identity.config
     assert back.identity.trained_on == model.identity.trained_on
     assert back.identity.tokenizers.fingerprint == model.identity.tokenizers.fingerprint
-    before, after = weights(model.transformer), weights(back.transformer)
-    assert before.keys() == after.keys()
-    assert all(torch.equal(tensor, after[name]) for name, tensor in before.items())
+    assert_equal_tensors(weights(model.transformer), weights(back.transformer))
 
 
 def test_transformers_alone_reads_and_scores_an_exported_model_alike(
@@ -174,11 +172,10 @@ def test_a_model_comes_back_from_ctranslate2_bit_by_bit(
     target, returned = model.identity.tokenizers.target, back.identity.tokenizers.target
     assert replace(returned.vocabulary, start=target.vocabulary.start) == target.vocabulary
     before, after = weights(model.transformer), weights(back.transformer)
-    assert before.keys() == after.keys()
     for tensors in (before, after):
         if "output_bias" in tensors:  # CTranslate2 excludes entries by a bias
             tensors["output_bias"].detach()[[*target.vocabulary.never]] = 0.0
-    assert all(torch.equal(tensor, after[name]) for name, tensor in before.items())
+    assert_equal_tensors(before, after)
     sources = [(one.identity.tokenizers.source, source) for one in (model, back) for source, _ in toy_pairs]
     ids = [source.encode(source.prepare(line)) for source, line in sources]
     assert ids[: len(toy_pairs)] == ids[len(toy_pairs) :]
@@ -189,7 +186,7 @@ def test_rounding_to_int8_leaves_the_model_as_it_was(tokenizers: Tokenizers, tmp
     model = random_model(tmp_path / "ours", SMALL, tokenizers)
     before = {name: tensor.clone() for name, tensor in weights(model.transformer).items()}
     export(model, "ctranslate2", tmp_path / "theirs", "int8")
-    assert all(torch.equal(before[name], tensor) for name, tensor in weights(model.transformer).items())
+    assert_equal_tensors(before, weights(model.transformer))
 
 
 @pytest.mark.skipif(not HAS_CTRANSLATE2, reason="needs CTranslate2: pip install ctranslate2")

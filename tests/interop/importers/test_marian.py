@@ -20,6 +20,7 @@ from nmt_cli.interop.foreign import ImportOptions, write
 from nmt_cli.interop.importers.importing import read
 from nmt_cli.interop.weights import channel_order
 from tests.interop.conftest import (
+    assert_equal_tensors,
     assert_mutations_refused,
     assert_refused,
     logits,
@@ -98,8 +99,7 @@ def test_an_npz_comes_back_with_the_same_weights(faithful: Model, npz: Path, tmp
     assert back.identity.config == replace(
         faithful.identity.config, norm_epsilon=1e-6, residual_dropout=0.1, embedding_dropout=0.1
     )
-    before, after = weights(faithful.transformer), weights(back.transformer)
-    assert all(torch.equal(tensor, after[name]) for name, tensor in before.items())
+    assert_equal_tensors(weights(faithful.transformer), weights(back.transformer))
     text = f">>fra<< {sentences('source', 5)[4]}"
     assert back.identity.tokenizers.source.encode(text) == faithful.identity.tokenizers.source.encode(text)
     assert back.description["search"]["beam"] == 4
@@ -117,7 +117,7 @@ def test_needed_files_of_opus_mts_zip_are_the_folder_in_it(npz: Path, tmp_path: 
     more = {"../outside.txt": b"no", "zeros": bytes(5_000_000)}
     path = zipped(npz, tmp_path / "opus.zip", zipfile.ZIP_DEFLATED, **more)
     packed, plain = (read(str(path), ImportOptions("en", "fr")) for path in (path, npz))
-    assert all(torch.equal(tensor, packed.tensors[name]) for name, tensor in plain.tensors.items())
+    assert_equal_tensors(plain.tensors, packed.tensors)
     assert packed.tokenizers.fingerprint == plain.tokenizers.fingerprint
     assert not (tmp_path / "outside.txt").exists()
     path.write_bytes(path.read_bytes()[:3000])

@@ -13,18 +13,18 @@ from torch import nn
 from torch.nn.utils.rnn import pad_sequence
 
 from nmt_cli.checkpoints.model_folder import Model, read_model
-from nmt_cli.decoding.config import SearchConfig, TranslateConfig
 from nmt_cli.interop.foreign import ImportOptions, write
 from nmt_cli.interop.importers.importing import read
-from nmt_cli.translation.translator import Translation, Translator
 from tests.interop.conftest import (
-    AS_THEIRS,
     LETTERS,
+    assert_equal_tensors,
+    assert_found,
     assert_logits_are_theirs,
     assert_mutations_refused,
     assert_refused,
     generated,
     sentences,
+    translations,
 )
 
 LANGS = ("de", "fr", "pt_BR")
@@ -119,14 +119,6 @@ def their_ids(pair: Pair, lines: Sequence[str], code: str = "<2de>") -> list[lis
     return [tokenizer(f"{code} {line}" if pair.kind == "madlad" else line).input_ids for line in lines]
 
 
-def ours_of(pair: Pair, lines: list[str], beam: int) -> list[Translation]:
-    search = SearchConfig(beam=beam, length_penalty=1.0, min_length=6, cap_extra=38, **AS_THEIRS)
-    models = [pair.ours.transformer]
-    return Translator(pair.ours.identity.tokenizers, models, TranslateConfig(search=search)).translate(
-        models, lines
-    )
-
-
 def test_lines_become_the_ids_that_their_tokeniser_gives(pair: Pair) -> None:
     source = pair.ours.identity.tokenizers.source
     for line, ids in zip(LINES, their_ids(pair, LINES), strict=True):
@@ -150,14 +142,7 @@ def options_of(pair: Pair) -> dict[str, Any]:
 def test_beam_search_finds_the_same_translations_with_the_same_scores(pair: Pair) -> None:
     lines = sentences("source", 40, seed=9)
     expected = generated(pair.theirs, their_ids(pair, lines), 4, **options_of(pair))
-    compared = set()
-    for (ids, score), translation in zip(expected, ours_of(pair, lines, 4), strict=True):
-        if ids:
-            best = translation.candidates[0]
-            assert [*best.parts[0].tokens] == ids
-            assert best.score == pytest.approx(score, abs=1e-4)
-            compared.add(tuple(ids))
-    assert len(compared) > 20
+    assert len(assert_found(expected, translations(pair.ours, lines, 4))) > 20
 
 
 def test_greedy_search_gives_all_200_lines_equal(pair: Pair) -> None:
@@ -169,7 +154,7 @@ def test_greedy_search_gives_all_200_lines_equal(pair: Pair) -> None:
     mask = (torch.arange(rows.shape[1]) < torch.tensor([[len(ids)] for ids in sources])).long()
     found = pair.theirs.generate(input_ids=rows, attention_mask=mask, num_beams=1, **options_of(pair))
     expected = [ids[: ids.index(end)] if end in ids else ids[:38] for ids in found[:, 1:].tolist()]
-    ours = [[*one.candidates[0].parts[0].tokens] for one in ours_of(pair, lines, 1)]
+    ours = [[*one.candidates[0].parts[0].tokens] for one in translations(pair.ours, lines, 1)]
     assert ours == expected
     assert len({*map(tuple, ours)}) > 100
 
@@ -196,7 +181,7 @@ def test_settings_of_transformers_5_and_weights_in_parts_give_the_same_model(tmp
         assert len([*folder.glob("model-*.safetensors")]) > 2
         after = read(str(folder), ImportOptions("en", "de"))
         assert after.config == before.config
-        assert all(torch.equal(tensor, after.tensors[name]) for name, tensor in before.tensors.items())
+        assert_equal_tensors(before.tensors, after.tensors)
 
 
 @pytest.mark.parametrize(
