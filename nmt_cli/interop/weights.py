@@ -244,8 +244,7 @@ def _of_positions(config: ModelConfig) -> Iterator[Correspondence]:
     """Yield the `Correspondence` of each tensor of learned or relative positions."""
     if config.positions == "learned":
         for module, name in POSITIONS.items():
-            table = {name: (config.longest, config.width)}
-            yield Correspondence(f"{module}.positions.table", table, [1])
+            yield Correspondence(f"{module}.positions.table", {name: (config.longest, config.width)}, [1])
     if config.positions == "relative":
         for stack in ("encoder", "decoder"):
             biases = {f"{stack}.relative_bias": (BUCKETS, config.heads)}

@@ -26,9 +26,6 @@ KINDS: Mapping[Precision, str | None] = {"fp32": None, "fp16": "float16", "int8"
 """CTranslate2's name of each precision. None keeps the weights as they are."""
 
 PRECISIONS: Sequence[Precision] = (*KINDS,)
-ACTIVATIONS = {"gelu_tanh": "GELUTanh"}
-"""CTranslate2's names of activations that are not ours in capital letters."""
-
 MODULES = {part: module for module, parts in importer.IN_LAYER.items() for part in parts}
 OUTSIDE_LAYERS = {ours: theirs for theirs, ours in importer.OUTSIDE_LAYERS.items()}
 NORM_KINDS = {"weight": "gamma", "bias": "beta"}
@@ -87,11 +84,10 @@ def filled(model: Transformer) -> Any:
     search never produces the bias `EXCLUDED_BIAS`. Raise `UserError` if CTranslate2 is not installed."""
     specs = _package().specs
     config = model.config
+    activations = {ours: number for number, ours in importer.ACTIVATIONS.items()}
     options: dict[str, Any] = {
         "pre_norm": config.norm == "pre",
-        "activation": specs.common_spec.Activation[
-            ACTIVATIONS.get(config.activation, config.activation.upper())
-        ],
+        "activation": specs.common_spec.Activation(activations[config.activation]),
         "ffn_glu": config.gated,
         "rms_norm": config.norm_kind == "rms",
         "relative_attention_bias": config.positions == "relative",

@@ -34,7 +34,11 @@ def read(source: str, options: ImportOptions) -> Foreign:
     settings that depend on it, with a note. Raise `UserError` if the download fails, or if nmt cannot express
     the model."""
     path = Path(source)
-    foreign = _read(path if path.exists() else _downloaded(source), options)
+    if not path.exists():
+        path = hub.download(source, NEEDED)
+        if not any(path.glob("*.safetensors")):
+            path = hub.download(source, [*NEEDED, ctranslate2.WEIGHTS, huggingface.PICKLED])
+    foreign = _read(path, options)
     if options.positions and foreign.config.positions != POSITIONS[options.positions]:
         raise UserError(f"{source} has only one kind of positions. Omit --positions.")
     search, notes = dict(foreign.search), [*foreign.notes]
@@ -70,11 +74,3 @@ def _read(path: Path, options: ImportOptions) -> Foreign:
     if ".pt" in suffixes:
         return fairseq.read(path, options)
     raise UserError(f"{path} is not a model that nmt import supports. It takes {SUPPORTED}.")
-
-
-def _downloaded(name: str) -> Path:
-    """Download the model `name` from the Hub, and return its folder. Prefer weights that are not pickled."""
-    folder = hub.download(name, NEEDED)
-    if any(folder.glob("*.safetensors")):
-        return folder
-    return hub.download(name, [*NEEDED, ctranslate2.WEIGHTS, huggingface.PICKLED])

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+import torch
 from torch import Tensor
 
 from nmt_cli.interop.foreign import Activation, Foreign, ImportOptions, foreign_tokenizers, foreign_vocabulary
@@ -61,7 +62,7 @@ def read(
     settings.demand("relative_attention_num_buckets", BUCKETS)
     settings.demand("relative_attention_max_distance", FARTHEST)
     named = common_tensors(tensors, _renamed, str(folder))
-    tied, rows = _same(named[OUTPUT], named[SOURCE]), len(named[OUTPUT])
+    tied, rows = torch.equal(named[OUTPUT], named[SOURCE]), len(named[OUTPUT])
     # Newer versions of transformers write the first setting, older ones only the second.
     scaled = settings.flag("scale_decoder_outputs", settings.flag("tie_word_embeddings", True))
     config = _config(settings)
@@ -117,16 +118,12 @@ def _renamed(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
             if part == "SelfAttention.relative_attention_bias" and layer == "0":
                 common = f"{stack}.relative_bias"
             named[common] = tensor
-        elif name not in EMBEDDINGS or not _same(tensor, embeddings[0]):
+        elif name not in EMBEDDINGS or not torch.equal(tensor, embeddings[0]):
             named[name.replace(".final_layer_norm.", ".layer_norm.")] = tensor
     if embeddings:
         named[SOURCE] = embeddings[0]
         named[OUTPUT] = named.pop("lm_head.weight", embeddings[0])
     return named
-
-
-def _same(one: Tensor, other: Tensor) -> bool:
-    return one.dtype == other.dtype and one.equal(other)
 
 
 def _tokenizers(folder: Path, settings: ForeignSettings, rows: int, options: ImportOptions) -> Tokenizers:

@@ -260,13 +260,17 @@ PAIRS = [
 ]
 
 
-@pytest.mark.parametrize("name", [*MODELS, "another table"])
+@pytest.mark.parametrize("name", [*MODELS, "another table", "mixed precision"])
 def test_logits_are_those_of_eole(name: str, tmp_path: Path) -> None:
     settings = MODELS.get(name, {})
     theirs = Eole(folder_of_eole(tmp_path / "m", settings), settings)
     if name == "another table":  # than that of the settings
         theirs.tensors["src_emb.pe.pe"] = sinusoids("SinusoidalConcat")
         save_file(theirs.tensors, tmp_path / "m" / "model.00.safetensors")
+    if name == "mixed precision":
+        halves = theirs.tensors["generator.weight"].half()
+        save_file(theirs.tensors | {"generator.weight": halves}, tmp_path / "m" / "model.00.safetensors")
+        theirs.tensors["generator.weight"] = halves.float()
     write(read(str(tmp_path / "m"), LANGUAGES), tmp_path / "ours")
     ours = read_model(tmp_path / "ours")
     expected = torch.cat([theirs.logits(source, target) for source, target in PAIRS])
