@@ -105,13 +105,13 @@ def _units(line: str) -> list[str]:
 def _parsed(numbered: tuple[int, bytes], words: Sequence[Sequence[str]], item: Input) -> Links:
     """Return the links of a line of Pharaoh's format, given with its number, as `Aligner.links` does. `words`
     are those of the pair. Raise `UserError` for another format, or a word that does not exist."""
-    place, tags = f"{item.alignments} line {numbered[0]:,}", int(bool(item.named and item.named.tag))
-    if not PHARAOH.fullmatch(numbered[1]):
-        raise UserError(f'{place} is not in Pharaoh\'s format. Write links such as "0-0 1-2", source first.')
-    links = [(int(source) + tags, int(target)) for source, target in LINK.findall(numbered[1])]
-    if any(source >= len(words[0]) or target >= len(words[1]) for source, target in links):
+    (number, line), tags = numbered, int(bool(item.named and item.named.tag))
+    links = [(int(source) + tags, int(target)) for source, target in LINK.findall(line)]
+    exist = all(source < len(words[0]) and target < len(words[1]) for source, target in links)
+    if not exist or not PHARAOH.fullmatch(line):
         raise UserError(
-            f"{place} links a word that does not exist: the prepared text has {len(words[0]) - tags} and "
-            f"{len(words[1])} words. Correct the line, or leave it empty."
+            f'{item.alignments} line {number:,} must have links such as "0-0 1-2" between the '
+            f"{len(words[0]) - tags} and {len(words[1])} words of the prepared text, source first. "
+            "Correct the line, or leave it empty."
         )
     return links

@@ -100,6 +100,10 @@ def test_the_aligner_links_the_tokens_of_words_that_translate_each_other(
 
 
 ONE = 'corpus.alignments=["FILE"]'
+WRONG_LINKS = (
+    'FILE line 3 must have links such as "0-0 1-2" between the 2 and 2 words of the prepared text, '
+    "source first. Correct the line, or leave it empty."
+)
 
 
 @pytest.mark.parametrize(
@@ -111,17 +115,8 @@ ONE = 'corpus.alignments=["FILE"]'
             "corpus.alignments must have 1 files, one for each training corpus.",
         ),
         ("0-0\n0-0", [ONE], "FILE must have 5 lines, one for each pair of c."),
-        (
-            "0-0 1_1",
-            [ONE],
-            'FILE line 3 is not in Pharaoh\'s format. Write links such as "0-0 1-2", source first.',
-        ),
-        (
-            "0-0 2-1",
-            [ONE],
-            "FILE line 3 links a word that does not exist: the prepared text has 2 and 2 words. "
-            "Correct the line, or leave it empty.",
-        ),
+        ("0-0 1_1", [ONE], WRONG_LINKS),
+        ("0-0 2-1", [ONE], WRONG_LINKS),
         (
             "0-0",
             [ONE, "tokenizer.placeholders=2"],
