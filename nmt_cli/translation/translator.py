@@ -18,7 +18,7 @@ from nmt_cli.decoding.search.hypotheses import Hypothesis, PlaceholdersWanted, S
 from nmt_cli.errors import UserError
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.scoring.confidence import Calibration
-from nmt_cli.text.placeholders import JOINED, Values, masked, restored, values_of
+from nmt_cli.text.placeholders import JOINED, MASKED, Values, masked, restored, values_of
 from nmt_cli.text.tag_placement import Shares
 from nmt_cli.text.tokenizer import Tokenizer
 from nmt_cli.text.tokenizers import Tokenizers
@@ -26,7 +26,7 @@ from nmt_cli.translation.checks.output_checks import Flag, flags
 from nmt_cli.translation.text.consensus import Choice
 from nmt_cli.translation.text.glossary import Glossary
 from nmt_cli.translation.text.long_lines import joined, longest_source, parts, split
-from nmt_cli.translation.text.lost_placeholders import has_placeholders, with_placeholders
+from nmt_cli.translation.text.lost_placeholders import with_placeholders
 from nmt_cli.translation.text.ranking import Scorer, check_scorer, rank, searched
 from nmt_cli.translation.text.unit_shares import unit_shares
 
@@ -194,7 +194,7 @@ class Translator:
             )
         prefix = self._masked(prefix, sentences[0].values) if sentences else prefix
         # Without symbols for placeholders, lost ones are put back by the alignment of words.
-        lossy = not self._placeholders and has_placeholders(source)
+        lossy = not self._placeholders and MASKED.search(source) is not None
         begins = target.encode(target.prepare(prefix) or target.begin)
         certain = 1 if target.begin else 0
         keyed = [

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -45,6 +45,20 @@ def request(client: Client, source: str, target: str, text: str = "Two cats.") -
     return client.post("/translate", {"q": text, "source": source, "target": target})
 
 
+async def asked(client: Client, text: str, source: str, target: str) -> Answer:
+    body = json.dumps({"q": text, "source": source, "target": target}).encode()
+    return await ask(client.app, "POST", "/translate", body, {"content-type": JSON})
+
+
+def together(client: Client, requests: Sequence[tuple[str, str, str]]) -> list[Answer]:
+    """Send requests at once, each with a text, a source and a target language."""
+
+    async def gathered() -> list[Answer]:
+        return await asyncio.gather(*(asked(client, *each) for each in requests))
+
+    return client.runner.run(gathered())
+
+
 def metric(client: Client, name: str) -> int:
     lines = client.get("/metrics").body.decode().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith(f"{name} "))
@@ -76,16 +90,7 @@ def test_the_model_whose_last_use_is_longest_ago_is_unloaded(lazy: Lazy, serving
 
 def test_concurrent_first_requests_load_a_model_once(lazy: Lazy, serving: Serving) -> None:
     client = serving({"copies": lazy("copies"), "french": lazy("french")}, **LIMIT)
-
-    async def together() -> list[Answer]:
-        bodies = [{"q": "A cat.", "source": source, "target": "de"} for source in ("en", "fr") * 5]
-        requests = [
-            ask(client.app, "POST", "/translate", json.dumps(body).encode(), {"content-type": JSON})
-            for body in bodies
-        ]
-        return await asyncio.gather(*requests)
-
-    answers = client.runner.run(together())
+    answers = together(client, [("A cat.", source, "de") for source in ("en", "fr") * 5])
     assert [one.json() for one in answers] == [{"translatedText": "A cat."}] * 10
     assert metric(client, "nmt_model_loads_total") == 2
     assert all(not one.requests for one in client.service.models._served)
@@ -100,8 +105,7 @@ def test_a_model_with_a_running_request_stays_loaded(
     async def refused() -> Answer:
         async with client.service.models.using([copies]):
             monkeypatch.setattr(client.service.models, "_seconds", 0.2)
-            body = json.dumps({"q": "A cat.", "source": "fr", "target": "en"}).encode()
-            return await ask(client.app, "POST", "/translate", body, {"content-type": JSON})
+            return await asked(client, "A cat.", "fr", "en")
 
     assert request(client, "en", "de").status == 200
     answer = client.runner.run(refused())
@@ -121,19 +125,8 @@ def test_a_model_may_be_unloaded_while_a_long_text_is_split(
     monkeypatch.setattr(service, "cut", slow_cut)
     client = serving({"copies": lazy("copies"), "french": lazy("french")}, **LIMIT, load_seconds=10)
     text = "Two cats sleep.\n" * (SHORT_CHARACTERS // 10)
-
-    async def together() -> list[Answer]:
-        bodies = [
-            {"q": text, "source": "en", "target": "de"},
-            {"q": "A cat.", "source": "fr", "target": "en"},
-        ]
-        requests = [
-            ask(client.app, "POST", "/translate", json.dumps(body).encode(), {"content-type": JSON})
-            for body in bodies
-        ]
-        return await asyncio.gather(*requests)
-
-    assert [one.status for one in client.runner.run(together())] == [200, 200]
+    answers = together(client, [(text, "en", "de"), ("A cat.", "fr", "en")])
+    assert [one.status for one in answers] == [200, 200]
 
 
 def test_a_failing_load_refuses_only_its_direction(

@@ -13,11 +13,6 @@ MIN_LENGTH = 5
 """Minimum number of characters of such units. For short placeholders, half of their length suffices."""
 
 
-def has_placeholders(text: str) -> bool:
-    """Return whether `text` has placeholders or addresses."""
-    return MASKED.search(text) is not None
-
-
 def with_placeholders(source: str, target: str, shares: Shares) -> tuple[str, Shares]:
     """Return the translation `target` with all placeholders of `source`, and its alignment. `shares` is
     the alignment of the units of both. A lost placeholder replaces the run of target units that attend to it
