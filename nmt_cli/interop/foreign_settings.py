@@ -9,6 +9,7 @@ from typing import Any, TypeVar, cast
 from nmt_cli.errors import UserError
 from nmt_cli.runtime.foreign_text import parsed_json, read_ordinary
 from nmt_cli.setting_values import converted, is_unicode, type_in_words
+from nmt_cli.text.subword_models.pieces import Pieces
 
 Choice = TypeVar("Choice")
 
@@ -102,6 +103,16 @@ def read_file(path: Path) -> bytes:
         return read_ordinary(path)
     except FileNotFoundError as error:
         raise UserError(f"{path} is missing. Copy the whole folder again.") from error
+
+
+def read_spm(path: Path) -> bytes:
+    """Return the content of a SentencePiece model. Raise `UserError` as `read_file`, or if it is not one."""
+    content = read_file(path)
+    try:
+        Pieces(content)
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from error
+    return content
 
 
 def read_json(path: Path) -> Any:

@@ -142,7 +142,9 @@ def find_inputs(job: Job, spool_folder: Path) -> list[Input]:
 def _refuse_other_lines(item: Input) -> None:
     """Raise `UserError` if the alignments of `item` are not a file with a line for each pair."""
     path = item.alignments
-    if path and not (path.is_file() and files.count_lines(path) == item.pairs):
+    if path and not path.is_file():
+        raise UserError(f"corpus.alignments: {path} does not exist or is not a file. Check the path.")
+    if path and files.count_lines(path) != item.pairs:
         raise UserError(f"{path} must have {item.pairs:,} lines, one for each pair of {item.corpus.name}.")
 
 

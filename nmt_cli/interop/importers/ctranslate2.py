@@ -106,8 +106,13 @@ def read(folder: Path, options: ImportOptions) -> Foreign:
 
 
 def read_package(path: Path, options: ImportOptions) -> Foreign:
-    """Return the model of a package of Argos Translate, an `.argosmodel` or an installed folder. Raise
-    `UserError` for another package, a hostile or damaged file, or a model that nmt cannot express."""
+    """Return the model of a package of Argos Translate: an `.argosmodel`, a folder with one, or an installed
+    folder. Raise `UserError` for another package, a hostile or damaged file, or a model that nmt cannot
+    express."""
+    packages = [] if (path / METADATA).is_file() else sorted(path.glob("*.argosmodel"))
+    if len(packages) > 1:
+        raise UserError(f"{path} has {len(packages)} packages. Name one of them, such as {packages[0]}.")
+    path = packages[0] if packages else path
     if path.is_dir():
         metadata = read_settings(path / METADATA)
         languages = metadata.text("from_code", ""), metadata.text("to_code", "")

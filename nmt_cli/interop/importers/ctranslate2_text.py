@@ -6,7 +6,7 @@ from pathlib import Path
 from nmt_cli.errors import UserError
 from nmt_cli.interop.exporters.exported import SPMS, UNUSED
 from nmt_cli.interop.foreign import foreign_tokenizers, foreign_vocabulary
-from nmt_cli.interop.foreign_settings import ForeignSettings, read_file, read_json, read_text
+from nmt_cli.interop.foreign_settings import ForeignSettings, read_file, read_json, read_spm, read_text
 from nmt_cli.text.config import TextConfig
 from nmt_cli.text.tokenizer import SIDES, Side
 from nmt_cli.text.tokenizers import Tokenizers
@@ -36,7 +36,7 @@ def tokenizers_beside(
     models or codes."""
     for names in SEGMENTERS:
         if all((folder / name).is_file() for name in names):
-            models = {side: read_file(folder / name) for side, name in zip(SIDES, names, strict=True)}
+            models = {side: read_spm(folder / name) for side, name in zip(SIDES, names, strict=True)}
             return foreign_tokenizers(languages, models, sides, bare_source=bare)
     if (folder / BPE).is_file():
         codes = dict.fromkeys(SIDES, read_file(folder / BPE))

@@ -11,7 +11,7 @@ from nmt_cli.checkpoints.files import read_tensors
 from nmt_cli.errors import UserError
 from nmt_cli.interop import weights
 from nmt_cli.interop.foreign import Activation, Foreign, ImportOptions, foreign_tokenizers, foreign_vocabulary
-from nmt_cli.interop.foreign_settings import ForeignSettings, read_file, read_settings
+from nmt_cli.interop.foreign_settings import ForeignSettings, read_file, read_settings, read_spm
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.text.config import Kind
 from nmt_cli.text.tokenizer import Side
@@ -204,7 +204,8 @@ def _tokenizers(
     for side, ours in SIDES.items():
         settings.demand(f"{side}_vocab_threshold", 0)
         model = settings.text(f"{side}_subword_model", settings.text("src_subword_model"))
-        models[ours] = read_file(folder / Path(model).name)
+        read = read_spm if kind == "sentencepiece" else read_file
+        models[ours] = read(folder / Path(model).name)
     return foreign_tokenizers(options.languages("", "", folder), models, sides, kind=kind, bare_source=True)
 
 

@@ -16,7 +16,7 @@ from nmt_cli.interop.foreign import (
     foreign_tokenizers,
     foreign_vocabulary,
 )
-from nmt_cli.interop.foreign_settings import ForeignSettings, read_file, read_text
+from nmt_cli.interop.foreign_settings import ForeignSettings, read_file, read_spm, read_text
 from nmt_cli.interop.weights import (
     OUTPUT,
     POSITIONS,
@@ -220,7 +220,7 @@ def _tokenizers(folder: Path, languages: tuple[str, str]) -> Tokenizers:
         if len(fitting) != 1:
             listed = ", ".join(path.name for path in files)
             raise UserError(f"{folder} has {listed}. Keep one, or one with .{lang} in its name.")
-        models[side] = read_file(fitting[0])
+        models[side] = (read_spm if pieces else read_file)(fitting[0])
     if pieces:
         return foreign_tokenizers(languages, models, sides)
     return foreign_tokenizers(languages, models, sides, kind="bpe", text=MOSES)

@@ -24,11 +24,11 @@ from nmt_cli.interop.foreign import (
 )
 from nmt_cli.interop.foreign_settings import (
     ForeignSettings,
-    read_file,
     read_ids,
     read_json,
     read_settings,
     read_settings_if_any,
+    read_spm,
 )
 from nmt_cli.interop.importers import fairseq, m2m100, t5
 from nmt_cli.interop.weights import BIAS, OUTPUT, SOURCE, TARGET, common_tensors, has_biases, import_tensors
@@ -55,6 +55,10 @@ POSITIONS_NOTE = (
     "positions are those of transformers. If Marian trained the model, as for OPUS-MT, --positions marian "
     "restores the positions of training"
 )
+OPTIONS_NOTE = (
+    f"{OURS} and {OUR_TOKENIZER} were not used, because of --source-lang, --target-lang or --positions. "
+    "Omit these options to restore the model that nmt exported"
+)
 
 
 def read(folder: Path, options: ImportOptions) -> Foreign:
@@ -71,7 +75,8 @@ def read(folder: Path, options: ImportOptions) -> Foreign:
     tensors = common_tensors(_tensors(folder), usual_names, str(folder))
     if kind == "pegasus" and _separate(folder):
         raise UserError(f"{folder} has two vocabularies in one matrix, which nmt import does not support.")
-    if (folder / OURS).is_file() and options == ImportOptions():
+    own = (folder / OURS).is_file() or (folder / OUR_TOKENIZER).is_dir()
+    if own and options == ImportOptions():
         return _read_own_export(folder, NAMES[kind], tensors)
     config = _config(settings, tensors, options)
     if kind == m2m100.KIND:
@@ -83,9 +88,10 @@ def read(folder: Path, options: ImportOptions) -> Foreign:
         if sides["target"].start is None and options.positions == "marian":
             _remove_padding(tensors, sides)
         pair = described.text("source_lang", ""), described.text("target_lang", "")
-        models = {side: read_file(folder / name) for side, name in SPMS.items()}
+        models = {side: read_spm(folder / name) for side, name in SPMS.items()}
         tokenizers = foreign_tokenizers(options.languages(*pair, folder), models, sides)
         notes, longest = [POSITIONS_NOTE] if config.positions == "sinusoidal" else [], 512
+    notes += [OPTIONS_NOTE] if own else []
     imported = import_tensors(tensors, str(folder), config, tokenizers)
     longest = settings.integer("max_position_embeddings", longest)
     return Foreign(NAMES[kind], config, tokenizers, imported, _search(folder, settings), longest, notes)

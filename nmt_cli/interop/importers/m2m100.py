@@ -11,10 +11,10 @@ from nmt_cli.errors import UserError
 from nmt_cli.interop.foreign import ImportOptions, foreign_tokenizers
 from nmt_cli.interop.foreign_settings import (
     ForeignSettings,
-    read_file,
     read_ids,
     read_settings,
     read_settings_if_any,
+    read_spm,
 )
 from nmt_cli.interop.importers.fairseq import END, MARKS, PADDING, vocabulary_of
 from nmt_cli.interop.weights import MAX_ROWS
@@ -44,7 +44,7 @@ def tokenizers(folder: Path, settings: ForeignSettings, rows: int, options: Impo
     language, or over `rows` entries."""
     for name, mark in (("decoder_start_token_id", END), ("eos_token_id", END), ("pad_token_id", PADDING)):
         settings.demand(name, mark)
-    content = read_file(folder / SPM)
+    content = read_spm(folder / SPM)
     entries = _pieces(folder, content, rows)
     codes = _added(folder, len(entries))
     for i, code in codes.items():

@@ -21,7 +21,7 @@ from nmt_cli.interop.foreign import (
     foreign_tokenizers,
     foreign_vocabulary,
 )
-from nmt_cli.interop.foreign_settings import ForeignSettings, read_file, read_text
+from nmt_cli.interop.foreign_settings import ForeignSettings, read_spm, read_text
 from nmt_cli.interop.importers import marian_yaml
 from nmt_cli.interop.weights import BIAS, OUTPUT, SOURCE, TARGET, common_tensors, has_biases, import_tensors
 from nmt_cli.model.config import ModelConfig
@@ -268,7 +268,7 @@ def _tokenizers(
     sides: dict[Side, Vocabulary] = {side: _vocabulary(files[side], rows[side]) for side in SIDES}
     spms: dict[Side, bytes] = {}
     for side, file in files.items():  # a .yml has no rules to segment text
-        spms[side] = read_file(file if file.suffix == ".spm" else folder / f"{side}.spm")
+        spms[side] = read_spm(file if file.suffix == ".spm" else folder / f"{side}.spm")
     return foreign_tokenizers(languages, spms, sides)
 
 
@@ -293,7 +293,7 @@ def _vocabulary(file: Path, rows: int) -> Vocabulary:
     """Return the first `rows` entries of a vocabulary file, without a start token. Raise `UserError` for no
     </s> or <unk>."""
     if file.suffix == ".spm":
-        ids = {piece: i for i, piece in enumerate(Pieces(read_file(file)).written)}
+        ids = {piece: i for i, piece in enumerate(Pieces(read_spm(file)).written)}
     else:
         ids = marian_yaml.vocabulary(read_text(file), str(file))
     marks = {

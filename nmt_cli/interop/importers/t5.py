@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from nmt_cli.interop.foreign import Activation, Foreign, ImportOptions, foreign_tokenizers, foreign_vocabulary
-from nmt_cli.interop.foreign_settings import ForeignSettings, read_file
+from nmt_cli.interop.foreign_settings import ForeignSettings, read_spm
 from nmt_cli.interop.importers.m2m100 import code_of
 from nmt_cli.interop.weights import OUTPUT, SOURCE, TARGET, common_tensors, import_tensors
 from nmt_cli.model.config import ModelConfig
@@ -130,7 +130,7 @@ def _tokenizers(folder: Path, settings: ForeignSettings, rows: int, options: Imp
     """Return the tokenisers in `folder`. Pad their shared vocabulary to `rows`, the model's number of
     entries. If the vocabulary has language codes, the code of the target language begins the source. Raise
     `UserError` for a missing or damaged file, a missing language, or over `rows` pieces."""
-    content = read_file(folder / SPM)
+    content = read_spm(folder / SPM)
     model = Pieces(content)
     padding = settings.integer("pad_token_id", 0)
     vocabulary = foreign_vocabulary(

@@ -114,6 +114,11 @@ WRONG_LINKS = (
             [ONE.replace("]", ', ""]')],
             "corpus.alignments must have 1 files, one for each training corpus.",
         ),
+        (
+            "0-0",
+            [ONE.replace("FILE", "FILE.missing")],
+            "corpus.alignments: FILE.missing does not exist or is not a file. Check the path.",
+        ),
         ("0-0\n0-0", [ONE], "FILE must have 5 lines, one for each pair of c."),
         ("0-0 1_1", [ONE], WRONG_LINKS),
         ("0-0 2-1", [ONE], WRONG_LINKS),
@@ -123,7 +128,7 @@ WRONG_LINKS = (
             "corpus.alignments counts words, but placeholder symbols replace some. Set corpus.align instead.",
         ),
     ],
-    ids=["files", "lines", "format", "word", "placeholders"],
+    ids=["files", "missing", "lines", "format", "word", "placeholders"],
 )
 def test_alignments_that_do_not_fit_are_refused_and_nothing_is_written(
     tmp_path: Path, make: Make, write_pairs: WritePairs, line: str, settings: list[str], problem: str

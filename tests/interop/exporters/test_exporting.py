@@ -350,8 +350,13 @@ def test_export_and_import_commands_restore_a_model(
     again = nmt(*there)
     assert (again.returncode, again.stderr.count("\n")) == (1, 1)
     assert "is not empty. Remove it" in again.stderr
-    shutil.rmtree(tmp_path / "theirs" / "nmt-tokenizer")
+    result = nmt("import", tmp_path / "theirs", "--source-lang", "fr", "--out", tmp_path / "other")
+    assert "nmt.json and nmt-tokenizer were not used" in result.stderr
+    shutil.rmtree(tmp_path / "other")
     (tmp_path / "theirs" / "nmt.json").unlink()
+    with pytest.raises(UserError, match=r"nmt\.json is missing"):
+        read(str(tmp_path / "theirs"), ImportOptions())
+    shutil.rmtree(tmp_path / "theirs" / "nmt-tokenizer")
     result = nmt("import", tmp_path / "theirs", "--out", tmp_path / "plain")
     assert result.returncode == 0
     assert "Hugging Face Marian, en-de" in result.stderr

@@ -299,6 +299,12 @@ def test_a_missing_file_is_named(missing: str, expected: str, tmp_path: Path) ->
     assert_refused(folder, expected, LANGUAGES)
 
 
+def test_a_file_that_is_not_a_sentencepiece_model_is_named(tmp_path: Path) -> None:
+    folder = model(tmp_path / "theirs")
+    (folder / "target.spm").write_bytes(b"text")
+    assert_refused(folder, r"target\.spm: this is not a SentencePiece model", LANGUAGES)
+
+
 def test_quickmt_has_its_own_file_names_and_languages_in_the_folder_name(tmp_path: Path) -> None:
     folder = model(tmp_path / "quickmt-zh-en")
     for side, name in (("source", "src.spm.model"), ("target", "tgt.spm.model")):
@@ -334,13 +340,18 @@ def package(folder: Path, root: str = "translate-en_de-1_0") -> Path:
 
 def test_argos_packages_are_imported_from_a_zip_and_from_a_folder(tmp_path: Path) -> None:
     path = package(tmp_path)
-    for source in (path, tmp_path / "translate-en_de-1_0"):
+    exported = tmp_path / "exported"
+    exported.mkdir()
+    shutil.copy(path, exported)
+    for source in (path, exported, tmp_path / "translate-en_de-1_0"):
         assert foreign_kind(source) == "Argos Translate"
         foreign = read(str(source), ImportOptions())
         recipe = foreign.tokenizers.recipe
         assert (foreign.kind, recipe.source_lang, recipe.target_lang) == ("Argos Translate", "en", "de")
         assert (foreign.search["beam"], foreign.search["length_penalty"]) == (4, 0.2)
         assert recipe.bare_source
+    shutil.copy(path, exported / "another.argosmodel")
+    assert_refused(exported, r"has 2 packages\. Name one of them, such as .*another\.argosmodel")
 
 
 @pytest.mark.parametrize(
