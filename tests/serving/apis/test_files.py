@@ -55,8 +55,9 @@ def test_a_file_is_translated_and_fetched(client: Client, name: str) -> None:
 def test_po_and_xliff_get_missing_translations(client: Client) -> None:
     answer = sent(client, "a.po", b'msgid "One dog."\nmsgstr ""\n')
     assert fetched(client, answer).body == b'msgid "One dog."\nmsgstr "One dog."\n'
-    answer = sent(client, "a.xlf", b"<source>One dog.</source>")
-    assert fetched(client, answer).body == b"<source>One dog.</source><target>One dog.</target>"
+    answer = sent(client, "a.xlf", b"<trans-unit><source>One dog.</source></trans-unit>")
+    expected = b"<trans-unit><source>One dog.</source><target>One dog.</target></trans-unit>"
+    assert fetched(client, answer).body == expected
 
 
 @pytest.mark.parametrize(
