@@ -56,7 +56,7 @@ class FilterConfig:
     without a score stay."""
 
     scorer: str = ""
-    """Command for the shell that scores pairs, as for `nmt score --scorer`. It reads a JSON object per line
+    """Command for the shell that scores pairs. As for `nmt score --scorer`, it reads a JSON object per line,
     with the raw `src` and `mt`, and prints a number for each. It scores all pairs, before any filter."""
 
     scorer_timeout: int = setting(600, least=1)

@@ -216,13 +216,14 @@ OPTIONS = {
     "workers out overwrite config set settings",
     "train": "out preset max-steps batch-tokens max-tokens-per-device seed device devices threads "
     "validate-every save-every init-from deterministic dry-run config set settings",
-    "average-checkpoints": "out last best select licence",
+    "average-checkpoints": "out last best select metric metric-model licence",
     "translate": "beam length-penalty n-best precision threads device devices input output format glossary "
     "rerank metric-model attention config set settings",
     "serve": "host port api-keys precision threads device devices config set settings",
-    "score": "reference target-lang metric sentences significance model source json config set settings",
+    "score": "reference target-lang metric metric-model scorer device sentences documents significance model "
+    "source json config set settings",
     "import": "out source-lang target-lang positions",
-    "export": "format out precision check",
+    "export": "format out precision check licence push private",
     "info": "",
     "report": "out",
     "demo": "out",

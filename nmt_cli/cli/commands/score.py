@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 COMET = "comet"
 
-HELP = """Score translations with BLEU, chrF, COMET and others.
+HELP = """Score translations with BLEU, chrF and COMET.
 
 HYP is the output of a system, line by line like the references. Without
 HYP it is read from stdin. Files may be plain, compressed (gzip, bzip2, xz,

@@ -31,7 +31,6 @@ from nmt_cli.errors import UserError
 from nmt_cli.runtime.atomic import file_written_whole, resolved
 from nmt_cli.runtime.garbage import nothing_to_collect
 from nmt_cli.runtime.threads import available_cores, set_own_threads
-from nmt_cli.scoring.command import CommandScorer
 from nmt_cli.text.formats import SUFFIXES, Format
 from nmt_cli.translation.checks.notes import Noted
 from nmt_cli.translation.incoming import lines_of
@@ -192,6 +191,8 @@ def _scorer(
         return None
     if len(rerank.split()) < 2 and not which(rerank):
         raise UserError(f"--rerank {rerank} is neither a folder nor a command. Check the path.")
+    from nmt_cli.scoring.command import CommandScorer
+
     return CommandScorer(rerank, config.scorer.timeout, option="--rerank")
 
 
