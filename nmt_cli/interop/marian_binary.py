@@ -73,9 +73,9 @@ def write(path: Path, items: Mapping[str, Array | Rounded]) -> None:
 
 
 def read(path: Path) -> dict[str, Array]:
-    """Return the items by name: floats as stored, int8, and rounded matrices as fp32. Activation scales are
-    empty arrays, because some files contain them rounded or without a value. Raise `UserError` for a file
-    that is damaged, cut, not of version 1, or laid out for one kind of processor."""
+    """Return the items by name: floats as stored, int8, and rounded matrices as fp32. Leave out activation
+    scales, which some files contain without a value. Raise `UserError` for a file that is damaged, cut, not
+    of version 1, or laid out for one kind of processor."""
     refuse_special(path)
     size = path.stat().st_size
     with path.open("rb") as file:
@@ -89,8 +89,8 @@ def read(path: Path) -> dict[str, Array]:
                     "Import the .npz of the model."
                 )
             data = file.read(length)
-            is_scale = name.endswith(SCALE)
-            items[name] = numpy.empty(0) if is_scale else _array(data, name, kind, shape, path)
+            if not name.endswith(SCALE):
+                items[name] = _array(data, name, kind, shape, path)
     return items
 
 

@@ -42,6 +42,7 @@ BROWSER: Mapping[str, Any] = {"beam-size": 1, "normalize": 1.0, "max-length-fact
 LANGUAGES = re.compile(r"model\.([a-z]{2})([a-z]{2})\..*bin")
 """Source and target language in the name of a `.bin`."""
 
+SHORTLIST_NOTE = "{} is left out: nmt scores the whole vocabulary, so a few translations may differ"
 OPTIMIZER = ".optimizer.npz"
 EPSILON = 1e-6
 NEEDED = re.compile(r"[^/\\]+\.(?:npz(?<!\.optimizer\.npz)|yml|yaml|spm)")
@@ -111,9 +112,7 @@ def _read(path: Path, options: ImportOptions) -> Foreign:
     file = _weights(path)
     binary = file.suffix == ".bin"
     arrays, settings = _loaded(file)
-    scales = [name for name in arrays if name.endswith(marian_binary.SCALE)]
-    notes = _left_out(file, len(scales)) if binary else []
-    arrays = {name: array for name, array in arrays.items() if name not in scales}
+    shortlists = sorted(file.parent.glob("lex.*")) if binary else []
     tensors = _unshared(common_tensors(arrays, _usual_names, str(file)), settings)
     config = _config(settings, tensors, options)
     candidates = (file.with_name(f"{file.name}.{DECODER[0]}"), *map(file.with_name, DECODER))
@@ -124,6 +123,7 @@ def _read(path: Path, options: ImportOptions) -> Foreign:
     languages = options.languages(named[1] if named else "", named[2] if named else "", file.parent)
     tokenizers = _tokenizers(file.parent, decoder, languages, tensors)
     imported = import_tensors(tensors, str(file), config, tokenizers)
+    notes = [SHORTLIST_NOTE.format(path.name) for path in shortlists]
     return Foreign("Marian", config, tokenizers, imported, _search(decoder), notes=notes)
 
 
@@ -137,14 +137,6 @@ def _weights(path: Path) -> Path:
         return arrays[0]
     listed = ", ".join(file.name for file in arrays) or "no .npz or .bin of a model"
     raise UserError(f"{path} has {listed}. Name the one to import.")
-
-
-def _left_out(file: Path, scales: int) -> list[str]:
-    """Return a note for each part of a `.bin` model that nmt does not use: `scales` activation scales, and
-    the lexical shortlists beside `file`."""
-    why = "is left out: nmt scores the whole vocabulary, so a few translations may differ"
-    notes = [f"{shortlist.name} {why}" for shortlist in sorted(file.parent.glob("lex.*"))]
-    return notes + [f"{scales} activation scales are left out: nmt does not need them"] * bool(scales)
 
 
 def _loaded(file: Path) -> tuple[dict[str, Tensor], ForeignSettings]:
