@@ -210,11 +210,12 @@ def _described(flags: ForeignSettings, width: int) -> dict[str, Any]:
     heads, scale = flags.integer("num_heads", 8), flags.number("scale_embeddings", width**0.5)
     head_width = max(flags.integer("head_dim", 0) or width // max(heads, 1), 1)
     usual = head_width**-0.5
-    close = math.isclose(flags.number("queries_scale", usual), usual, rel_tol=1e-3)
-    flags.demand("queries_scale", flags.number("queries_scale", usual) if close else usual)
+    if not math.isclose(flags.number("queries_scale", usual), usual, rel_tol=1e-3):
+        flags.demand("queries_scale", usual)
     # An integer says whether to scale by sqrt(width). Any other number is the scale.
     is_scaled = flags.equals("scale_embeddings", 1) or math.isclose(scale, width**0.5, rel_tol=1e-3)
-    flags.demand("scale_embeddings", scale if is_scaled else 0, 1)
+    if not is_scaled:
+        flags.demand("scale_embeddings", 0, 1)
     flags.demand("activation", *ACTIVATIONS)
     flags.demand("num_heads_kv", heads)
     flags.demand("rotary_dim", 0, head_width)  # 0 is all channels of a head
