@@ -85,12 +85,15 @@ class Service:
 
     async def documents(self, job: Job) -> Documents:
         """Cut the texts of a request into sentences, and count their characters. Raise `Refused` for too many
-        texts, characters or sentences (413), or if the server is busy (429)."""
+        texts, characters or sentences (413), a damaged document (400), or if the server is busy (429)."""
         self.check_size(job.texts)
         count = sum(map(len, job.texts))
         async with self.models.using(job.direction.models) as models:
             is_short = count <= SHORT_CHARACTERS
-            documents = cut(job, models) if is_short else await asyncio.to_thread(cut, job, models)
+            try:
+                documents = cut(job, models) if is_short else await asyncio.to_thread(cut, job, models)
+            except UserError as error:
+                raise Refused(400, str(error)) from error
         self._check_sentences(len(documents.sentences))
         self.metrics.characters += count
         return documents

@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Literal, NamedTuple, get_args
 
+from nmt_cli.errors import UserError
 from nmt_cli.text.markup import SPACES, TAG, WORDS, Block, blocks, escaped, markup_tokens
 
 Format = Literal["html", "xml", "xliff", "po", "srt", "vtt"]
@@ -20,11 +21,11 @@ SEGMENTS = {"trans-unit", "segment"}
 
 STRINGS = r'(?:[ \t]*+"(?:[^"\\\n]|\\.)*+"[ \t\r]*+(?:\n|\Z))++'
 MESSAGE = re.compile(
-    rf"^msgid(?P<one>{STRINGS})(?:msgid_plural(?P<many>{STRINGS}))?"
-    rf"(?P<targets>(?:msgstr(?:\[\d+\])?{STRINGS})++)",
+    rf"^msgid(?!_)(?:(?P<one>{STRINGS})(?:msgid_plural(?P<many>{STRINGS}))?"
+    rf"(?P<targets>(?:msgstr(?:\[\d+\])?{STRINGS})++))?",
     re.MULTILINE,
 )
-"""A message of PO: source texts and their translations."""
+"""A message of PO: source texts and their translations. Damaged messages have no groups."""
 
 STRING = re.compile(r'"((?:[^"\\]|\\.)*+)"')
 EMPTY = re.compile(r'^msgstr(\[\d+\])?[ \t]*"(?="[ \t\r]*$(?!\n[ \t]*"))', re.MULTILINE)
@@ -42,7 +43,8 @@ def blocks_of(text: str, form: Format, ignored: Collection[str] = ()) -> list[Bl
     """Cut the text of a file into blocks, in order. In HTML and XML, elements with `ignored` names stay.
 
     XLIFF and PO get translations of texts that have none. The lines of a subtitle are one text, and its
-    translation has the same number of lines. In a dialogue, each line is a text.
+    translation has the same number of lines. In a dialogue, each line is a text. Raise `UserError` for XLIFF,
+    PO, SRT and WebVTT without such texts, and for an incomplete message or element.
     """
     match form:
         case "html" | "xml":
@@ -68,7 +70,7 @@ def _xliff(text: str) -> Iterator[Block]:
     """Yield the parts of an XLIFF file, with a target for each source that has none or an empty one. Units
     in comments, and elements with `translate="no"`, stay."""
     opened, children = list[tuple[str, int, int]](), dict[str, _Element]()
-    end = position = 0
+    end, position, is_found = 0, 0, False
     for token in markup_tokens(text, "xml"):
         start, end = end, end + len(token.raw)
         if token.kind == "open":
@@ -85,7 +87,11 @@ def _xliff(text: str) -> Iterator[Block]:
         elif token.name in SEGMENTS:
             parts, written = _segment(text, position, children)
             yield from parts
-            position, children = written, {}
+            position, children, is_found = written, {}, True
+    if opened:
+        raise UserError(f"the file ends inside <{opened[-1][0]}>. Copy it again, or close the element.")
+    if not is_found:
+        raise UserError("the file has no units of XLIFF. Check the file and its ending.")
     yield Block(text[position:])
 
 
@@ -110,13 +116,18 @@ def _segment(text: str, position: int, children: Mapping[str, _Element]) -> tupl
 def _po(text: str) -> Iterator[Block]:
     """Yield the parts of a PO file, with a translation for each empty `msgstr`. A `msgstr[0]` translates the
     singular, and all others the plural."""
-    position = 0
+    position, message = 0, None
     for message in MESSAGE.finditer(text):
+        if not message["targets"]:
+            line = text.count("\n", 0, message.start()) + 1
+            raise UserError(f"line {line:,}: the message is incomplete. Correct msgid and msgstr.")
         for empty in EMPTY.finditer(text, *message.span("targets")):
             source = message["one" if empty[1] in (None, "[0]") else "many"] or ""
             yield Block(text[position : empty.end()])
             yield from _po_text("".join(STRING.findall(source)))
             position = empty.end()
+    if not message:
+        raise UserError("the file has no messages of PO. Check the file and its ending.")
     yield Block(text[position:])
 
 
@@ -148,4 +159,6 @@ def _subtitles(text: str, escape: Callable[[str], str]) -> Iterator[Block]:
             for block in blocks(part):
                 yield replace(block, escape=escape, lines=block.raw.count("\n") + 1)
         position = cue.end()
+    if not position:
+        raise UserError("the file has no subtitles. Check the file and its ending.")
     yield Block(text[position:])

@@ -31,7 +31,7 @@ from nmt_cli.errors import UserError
 from nmt_cli.runtime.atomic import file_written_whole, resolved
 from nmt_cli.runtime.garbage import nothing_to_collect
 from nmt_cli.runtime.threads import available_cores, set_own_threads
-from nmt_cli.text.formats import SUFFIXES, Format
+from nmt_cli.text.formats import SUFFIXES, Format, blocks_of
 from nmt_cli.translation.checks.notes import Noted
 from nmt_cli.translation.incoming import lines_of
 
@@ -140,7 +140,7 @@ def _document(
 
 def _read_document(source: Path) -> tuple[str, Format] | None:
     """Return the text and the format of a document, or None if `source` has lines or is a WMT test set. Raise
-    `UserError` if the document is too large or not UTF-8."""
+    `UserError` if the document is too large, damaged or not UTF-8."""
     formats = [SUFFIXES[ending] for ending in endings(source) if ending in SUFFIXES]
     if not formats:
         return None
@@ -150,9 +150,13 @@ def _read_document(source: Path) -> tuple[str, Format] | None:
     if sgm.is_test_set(source) and b"<seg" in content:
         return None
     try:
-        return content.decode(), formats[0]
+        text = content.decode()
+        blocks_of(text, formats[0])
     except UnicodeDecodeError as error:
         raise UserError(f"{source} is not UTF-8 (byte {error.start + 1:,}). Convert it.") from error
+    except UserError as error:
+        raise UserError(f"{source}: {error}") from error
+    return text, formats[0]
 
 
 def _chosen(models: Sequence[Path], quiet: bool) -> TranslateConfig:

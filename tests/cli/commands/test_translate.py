@@ -251,6 +251,12 @@ def test_a_document_must_be_utf8(run: Nmt, tmp_path: Path) -> None:
     assert_one_line(run("--input", tmp_path / "page.html"), 1, "page.html is not UTF-8 (byte 6). Convert it.")
 
 
+def test_a_document_without_text_is_refused(run: Nmt, tmp_path: Path) -> None:
+    (tmp_path / "a.xliff").write_text("not xliff")
+    message = "a.xliff: the file has no units of XLIFF. Check the file and its ending."
+    assert_one_line(run("--input", tmp_path / "a.xliff"), 1, message)
+
+
 def test_the_first_column_of_a_tsv_is_translated(run: Nmt, tmp_path: Path) -> None:
     source = tmp_path / "pairs.tsv"
     source.write_text("abc\tignored\t0.5\nde\n\n")
