@@ -1,9 +1,12 @@
 """Files in formats with text to translate."""
 
+from contextlib import suppress
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nmt_cli.errors import UserError
 from nmt_cli.text.formats import Format, blocks_of
 from nmt_cli.text.tag_placement import Shares
 from nmt_cli.translation.document import cut
@@ -151,23 +154,48 @@ def test_xliff_2_has_a_target_in_each_segment() -> None:
     assert result == f"<unit><notes/>{expected}{ignorable}{expected}</unit>"
 
 
+DAMAGED: list[tuple[Format, str, str]] = [
+    ("xliff", "not xliff", "has no units"),
+    ("xliff", XLIFF[:300], "ends inside <trans-unit>"),
+    ("xliff", XLIFF.removesuffix("</xliff>\n"), "ends inside <xliff>"),
+    ("xliff", XLIFF.replace("<source>–</source>", "<source>–<b>a</source>"), "ends inside <b>"),
+    ("po", "not po", "has no messages"),
+    ("po", PO + '\nmsgid "open\nmsgstr ""\n', "line 30: the message is incomplete"),
+    ("po", PO + '\nmsgid "end"\n', "line 30: the message is incomplete"),
+    ("srt", "garbage\n\na\n", "has no subtitles"),
+    ("vtt", "WEBVTT\n", "has no subtitles"),
+]
+
+
+@pytest.mark.parametrize(("form", "text", "message"), DAMAGED)
+def test_a_damaged_file_is_refused(form: Format, text: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        blocks_of(text, form)
+
+
 @pytest.mark.parametrize("form", ["html", "xml", "srt", "vtt"])
 @given(text=st.text(alphabet='a <>/b"=-\n\r&;0123:,.\\'))
 def test_the_blocks_joined_are_the_file(form: Format, text: str) -> None:
+    text = f"1\n0 --> 1\na\n\n{text}"
     assert "".join(block.raw for block in blocks_of(text, form)) == text
 
 
-@given(
-    st.lists(st.sampled_from([*PO.splitlines(keepends=True), 'msgstr ""\n', '"x\n', "\\", "\n"])).map("".join)
-)
-def test_any_po_file_keeps_its_lines(text: str) -> None:
-    result = upper(text, "po")
-    assert result.count("\n") == text.count("\n")
+MESSAGES = [f"{message}\n\n" for message in PO.strip().split("\n\n")]
 
 
-@given(st.text(alphabet='<>/source trg"=-\nab'))
-def test_any_xliff_file_is_accepted(text: str) -> None:
-    upper(text, "xliff")
+@given(st.lists(st.sampled_from([*MESSAGES, 'msgstr ""\n', '"x\n', "\\", "\n", "msgid"])).map("".join))
+def test_any_po_file_keeps_its_lines_or_is_refused(text: str) -> None:
+    with suppress(UserError):
+        assert upper(text, "po").count("\n") == text.count("\n")
+
+
+TAGS = [f"<{name}>" for name in "/source source /target target target/ /segment segment b /b".split()]
+
+
+@given(st.lists(st.sampled_from([*TAGS, "<source>a</source>", "-", "a", "\n", "<"])).map("".join))
+def test_any_xliff_file_is_translated_or_refused(text: str) -> None:
+    with suppress(UserError):
+        upper(text, "xliff")
 
 
 @pytest.mark.parametrize(
@@ -198,4 +226,5 @@ def test_any_xliff_file_is_accepted(text: str) -> None:
     ],
 )
 def test_hostile_files_take_linear_time(form: Format, text: str) -> None:
-    assert upper(text, form)
+    with suppress(UserError):
+        assert upper(text, form)
