@@ -3,10 +3,11 @@
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Literal, NamedTuple, get_args
 
 from nmt_cli.errors import UserError
-from nmt_cli.text.markup import SPACES, TAG, WORDS, Block, blocks, escaped, markup_tokens
+from nmt_cli.text.markup import SPACES, Block, blocks, escaped, markup_tokens, text_or_html
 
 Format = Literal["html", "xml", "xliff", "po", "srt", "vtt"]
 
@@ -135,17 +136,12 @@ def _po_text(source: str) -> Iterator[Block]:
     """Yield the lines of a text of a PO file, with the ends of lines in between."""
     text = re.sub(r"\\.", lambda found: UNESCAPED.get(found[0], found[0]), source)
     for line in re.split(r"(\n)", text):
-        has_tags = TAG.search(line) is not None
-        for block in blocks(line) if has_tags else [Block(line, line if WORDS.search(line) else "")]:
-            yield replace(block, raw=_po_escaped(block.raw), escape=_po_markup if has_tags else _po_escaped)
+        for block in text_or_html(line):
+            yield replace(block, raw=_po_escaped(str, block.raw), escape=partial(_po_escaped, block.escape))
 
 
-def _po_escaped(text: str) -> str:
-    return text.translate(ESCAPES)
-
-
-def _po_markup(text: str) -> str:
-    return _po_escaped(escaped(text))
+def _po_escaped(escape: Callable[[str], str], text: str) -> str:
+    return escape(text).translate(ESCAPES)
 
 
 def _subtitles(text: str, escape: Callable[[str], str]) -> Iterator[Block]:

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from html import escape, unescape
 from io import StringIO
 from itertools import groupby, pairwise
-from operator import itemgetter
 from typing import Literal
 
 Dialect = Literal["html", "xml"]
@@ -104,7 +103,7 @@ class Token:
     """A tag, a text, a comment, or a complete element or other part that stays as it is."""
 
     raw: str
-    kind: Literal["text", "open", "close", "void", "fixed", "break"]
+    kind: Literal["text", "open", "close", "void", "fixed", "break", "cdata"]
     name: str = ""
     """The name of the element in lower case."""
 
@@ -116,12 +115,19 @@ def blocks(document: str, dialect: Dialect = "html", ignored: Collection[str] = 
     they are marked by `translate="no"` or the class `notranslate`. In HTML, scripts, styles and elements in
     `UNTRANSLATED` also stay. In HTML, the names in `BLOCK_LEVEL` delimit blocks. In XML, an element is inline
     if its parent also has text of its own. Tags that are not nested correctly, and inline elements with
-    blocks, delimit blocks.
+    blocks, delimit blocks. In XML, a CDATA section is text of its own, or HTML if it has tags.
     """
     tokens = [*markup_tokens(document, dialect, ignored)]
     parts: list[Block] = []
-    for is_break, run in groupby(zip(_breaks(tokens, dialect), tokens, strict=True), key=itemgetter(0)):
+    runs = groupby(
+        zip(_breaks(tokens, dialect), tokens, strict=True), lambda one: (one[0], one[1].kind == "cdata")
+    )
+    for (is_break, _), run in runs:
         inside = [token for _, token in run]
+        if inside[0].kind == "cdata":
+            for token in inside:
+                parts += [Block(token.raw[:9]), *text_or_html(token.raw[9:-3], _in_cdata), Block("]]>")]
+            continue
         raw = "".join(token.raw for token in inside)
         content = "" if is_break else raw.strip(WHITESPACE)
         before, _, after = raw.partition(content) if content else (raw, "", "")
@@ -129,6 +135,17 @@ def blocks(document: str, dialect: Dialect = "html", ignored: Collection[str] = 
         parts += [_block(content, inside)] if content else []
         parts += [Block(after)] if after else []
     return parts
+
+
+def text_or_html(text: str, escape: Callable[[str], str] = str) -> list[Block]:
+    """Cut a text into blocks if it has tags. Otherwise, return one block, with `escape` for plain text."""
+    if any(found.lastgroup in ("name", "raw") for found in MARKUP["html"].finditer(text)):
+        return blocks(text)
+    return [Block(text, text if WORDS.search(text) else "", escape=escape)]
+
+
+def _in_cdata(text: str) -> str:
+    return text.replace("]]>", "]]]]><![CDATA[>")
 
 
 def _block(raw: str, tokens: Sequence[Token]) -> Block:
@@ -196,7 +213,8 @@ def _breaks_by_parent(tokens: Sequence[Token]) -> list[bool]:
     both = list(zip(tokens, parents, strict=True))
     with_text = {parent for token, parent in both if token.kind == "text" and WORDS.search(token.raw)}
     return [
-        token.kind == "break" or (token.kind != "text" and parent not in with_text) for token, parent in both
+        token.kind in ("break", "cdata") or (token.kind != "text" and parent not in with_text)
+        for token, parent in both
     ]
 
 
@@ -229,7 +247,8 @@ def _token(found: re.Match[str], dialect: Dialect) -> Token:
     if found.lastgroup == "void":
         return Token(found[0], "void")
     if found.lastgroup != "name":
-        return Token(found[0], "break")
+        is_cdata = dialect == "xml" and found[0].startswith("<![") and found[0].endswith("]]>")
+        return Token(found[0], "cdata" if is_cdata else "break")
     name, raw = found["name"].lower(), found[0]
     if found["close"]:
         return Token(raw, "close", name)

@@ -130,6 +130,10 @@ def test_xliff_gets_the_missing_targets() -> None:
             "<source>a</source>\n<seg-source>a</seg-source>\n<target>A</target>\n<note>b</note>",
         ),
         (
+            "<source><![CDATA[a <b>b</b>]]></source>",
+            "<source><![CDATA[a <b>b</b>]]></source><target><![CDATA[A B<b></b>]]></target>",
+        ),
+        (
             "<source>a</source><alt-trans><target>X</target></alt-trans>",
             "<source>a</source><target>A</target><alt-trans><target>X</target></alt-trans>",
         ),
@@ -206,6 +210,7 @@ def test_any_xliff_file_is_translated_or_refused(text: str) -> None:
         ("xliff", "<source>a</source><target>" * 20_000),
         ("xliff", "<segment><source>a</source>" * 10_000 + "</segment>" * 10_000),
         ("xliff", "<segment>" + "<source>a</source>" * 10_000 + "</segment>"),
+        ("po", 'msgid "' + "<a" * 60_000 + '"\nmsgstr ""\n'),
         ("po", 'msgid ""\n' + '"abc "\n' * 60_000 + 'msgstr ""\n'),
         ("srt", "1\n0 --> 1\n" + "a b\n" * 60_000),
         ("srt", "0 --> 1\n" + "1\n" * 60_000),
@@ -218,6 +223,7 @@ def test_any_xliff_file_is_translated_or_refused(text: str) -> None:
         "no end of a target",
         "units in units",
         "many sources",
+        "tags without an end",
         "many lines",
         "a long subtitle",
         "numbers",

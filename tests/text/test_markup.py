@@ -5,10 +5,11 @@ from collections.abc import Iterator, Sequence
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from lxml import etree
 
 from nmt_cli.text.markup import MAX_DEPTH, Block, Dialect, Element, blocks
 
-LONG = 300_000
+LONG = 100_000
 
 TAGS = "< > </ <p> </p> <!-- --> <script> </script> <![CDATA[ ]]> <? <code> </code> <br/> </x>"
 PARTS = st.sampled_from([*TAGS.split(), "<b a='", "'", '"', "=", "&amp;", "&#", "a", " ", "<x translate=no>"])
@@ -88,10 +89,19 @@ def test_named_elements_are_not_translated() -> None:
         ("<code>yes</code>", ["yes"]),
         ("<br>yes</br>", ["yes"]),
         ("<p>one <x/>two</p>", ["one two"]),
+        ("<p><![CDATA[one & two]]></p>", ["one & two"]),
+        ("<p>one <![CDATA[<p>two &amp; <b>three</b></p><p>four</p>]]></p>", ["one", "two & three", "four"]),
+        ("<!-- <![CDATA[no]]> --><x translate='no'><![CDATA[no]]></x><![CDATA[no", []),
     ],
 )
 def test_an_element_of_xml_is_inline_if_its_parent_has_text(document: str, expected: list[str]) -> None:
     assert texts(document, dialect="xml") == expected
+
+
+def test_a_translation_does_not_end_its_cdata_section() -> None:
+    (block,) = (one for one in blocks("<p><![CDATA[a]]></p>", "xml") if one.text)
+    content = block.escape("x ]]> & y")
+    assert etree.fromstring(f"<p><![CDATA[{content}]]></p>").text == "x ]]> & y"
 
 
 def test_elements_cover_their_text() -> None:
@@ -114,12 +124,27 @@ def test_deep_elements_end_the_block() -> None:
 @pytest.mark.parametrize(
     "part",
     [
-        *("<", "<a", "<a b='", "<!--", "<!", "<?", "<script>", "</script", "<b a=", "&", "<![CDATA[", "= "),
+        *(
+            "<",
+            "<a",
+            "<a b='",
+            "<!--",
+            "<!",
+            "<?",
+            "<script>",
+            "</script",
+            "<b a=",
+            "&",
+            "<![CDATA[",
+            "= ",
+            "<![CDATA[<a]]>",
+        ),
         *('<p class="', "<a translate", "<code>", "<a class='x "),
     ],
     ids=repr,
 )
-@pytest.mark.parametrize("around", ["{}", "<{}", "<a {}", "<a {}>"])
-def test_hostile_documents_take_linear_time(part: str, around: str) -> None:
+@pytest.mark.parametrize("around", ["{}", "<{}", "<a {}", "<a {}>", "<![CDATA[{}]]>"])
+@pytest.mark.parametrize("dialect", ["html", "xml"])
+def test_hostile_documents_take_linear_time(part: str, around: str, dialect: Dialect) -> None:
     document = around.format(part * (LONG // len(part)))
-    assert sum(len(one.raw) for one in blocks(document)) == len(document)
+    assert sum(len(one.raw) for one in blocks(document, dialect)) == len(document)
