@@ -18,7 +18,9 @@ from nmt_cli.decoding.search.terms import (
     progress,
     word_parts,
 )
-from tests.decoding.search.test_search import log_probs_of_all, model_of
+from nmt_cli.model.transformer import Transformer
+from nmt_cli.text.vocabulary import Vocabulary
+from tests.decoding.search.test_search import TINY, log_probs_of_all, model_of
 from tests.searching import translate_sentences
 
 ENTRIES = 7
@@ -114,6 +116,22 @@ def test_terms_that_the_usual_translation_has_change_nothing() -> None:
         sentence = Sentence(0, plain.tokens, terms=wanted([[[token]] for token in {*usual.tokens}]))
         (actual,) = translate_sentences([model], [sentence], config)[0] or []
         assert actual.score == pytest.approx(usual.score, abs=1e-4)
+
+
+def test_a_word_ends_before_a_form_if_room_is_short() -> None:
+    """A token that ends with "@@" needs another one to end its word before a form."""
+    entries = ("", "", "a@@", "b", "c@@", "d", "e")
+    vocabulary = Vocabulary(entries, end=0, start=0, unknown=1)
+    config = SearchConfig(beam=3, cap_extra=8)
+    for seed in range(8):
+        torch.manual_seed(seed)
+        model = Transformer(TINY, vocabulary, vocabulary, joint=True).eval()
+        with torch.no_grad():
+            model.output_matrix.mul_(3.0)
+        sentence = Sentence(0, [6, 3, 5], terms=wanted([[[3]], [[4, 6]]]))
+        (actual,) = translate_sentences([model], [sentence], config)[0] or []
+        words = "".join(f"{entries[token]} " for token in actual.tokens).replace("@@ ", "").split()
+        assert {"b", "ce"} <= {*words}
 
 
 def test_a_term_that_other_rules_forbid_does_not_stop_the_search() -> None:
