@@ -25,6 +25,10 @@ UNSCORED = (
     "Not scored yet. `nmt average-checkpoints --select` adds scores to this card. "
     "`nmt score` computes them for any set."
 )
+UNSIGNED = (
+    "\n\nScores without a signature come from validation during training. They may be of only a part of the "
+    "set (`validation.sentences`). `nmt score` computes scores that can be compared."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,11 +115,12 @@ def quality(identity: Identity, about: About) -> str:
 def _scores(scores: Mapping[str, Sequence[Score]]) -> str:
     """Return a Markdown table with a row per set and metric, or the sentence `UNSCORED` without scores."""
     rows = [
-        (_text(name), _text(score.name), score.shown, _code(score.signature))
+        (_text(name), _text(score.name), score.shown, _code(score.signature) if score.signature else "none")
         for name, set_scores in scores.items()
         for score in set_scores
     ]
-    return _table(("set", "metric", "score", "signature"), rows) if rows else UNSCORED
+    unsigned = any(not score.signature for set_scores in scores.values() for score in set_scores)
+    return _table(("set", "metric", "score", "signature"), rows) + unsigned * UNSIGNED if rows else UNSCORED
 
 
 def _data_and_limits(trained_on: Mapping[str, Any], licence: str) -> tuple[str, str]:

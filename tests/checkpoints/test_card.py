@@ -41,6 +41,13 @@ def test_a_card_lists_scores_with_their_signatures(identity: Identity) -> None:
     assert "41.56" in page
     assert "<code>nrefs:1|case:mixed|tok:13a</code>" in page
     assert "Not scored yet" not in page
+    assert "without a signature" not in page
+
+
+def test_a_score_of_the_validation_is_not_passed_off_as_one_of_the_whole_set(identity: Identity) -> None:
+    page = html(identity, About(scores={"validation": [Score("bleu", "bleu", "", 0.86, "", "")]}))
+    assert "<td>none</td>" in page
+    assert "may be of only a part of the set" in page
 
 
 def test_scores_and_licence_of_an_average_are_read_back(made_models: Path, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from nmt_cli.checkpoints.card import CARD, About, quality
 from nmt_cli.checkpoints.model_folder import Identity
 from nmt_cli.errors import printable, printable_json
-from nmt_cli.language import iso_code
+from nmt_cli.language import iso_code, without_region
 from nmt_cli.runtime.foreign_text import read_if_exists
 from nmt_cli.scoring.metrics import Score
 from nmt_cli.text.tokenizers import Recipe
@@ -21,7 +21,17 @@ LIBRARIES = {
 }
 """The Hub's name of the library that loads each format."""
 
-BY = "Written by `nmt export`."
+USAGE = {
+    "marian": "Marian\n\n    marian-decoder -c decoder.yml < lines\n\n"
+    "If the vocabulary is a `.yml`, split the lines with `spm_encode` and join them with `spm_decode`.",
+    "argos": "Argos Translate\n\n    from argostranslate import package, translate\n\n"
+    '    package.install_from_path("translate-{source}_{target}.argosmodel")\n'
+    '    print(translate.translate("A sentence.", "{source}", "{target}"))',
+    "bergamot": "Bergamot\n\n    import bergamot\n\n"
+    "    service = bergamot.Service(bergamot.ServiceConfig())\n"
+    '    model = service.modelFromConfigPath("config.intgemm8bitalpha.yml")',
+}
+"""The toolkit's name and an example, for exporters that write no README.md."""
 
 LICENCES = frozenset(
     (
@@ -38,7 +48,12 @@ LICENCES = frozenset(
 def complete(folder: Path, form: str, identity: Identity, about: About, licence: str) -> None:
     """Put metadata for the Hub before the text of README.md in `folder`, and scores, data and limits of the
     model after it. `licence` is that of the model, or "" to state none."""
-    text = read_if_exists(folder / CARD).decode() or f"# A translation model in {form} format\n\n{BY}\n"
+    text = read_if_exists(folder / CARD).decode()
+    if not text:
+        recipe = identity.tokenizers.recipe
+        source, target = (without_region(lang) for lang in (recipe.source_lang, recipe.target_lang))
+        usage = USAGE[form].format(source=source, target=target)
+        text = f"# A translation model for {usage}\n\nWritten by `nmt export`.\n"
     head = "".join(
         f"{key}: {printable_json(value)}\n"  # YAML contains JSON
         for key, value in _metadata(form, identity.tokenizers.recipe, about, licence).items()

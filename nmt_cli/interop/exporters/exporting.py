@@ -67,10 +67,12 @@ def export(
     toolkit lacks `precision` or a feature of the model."""
     toolkit = TOOLKITS[form]
     if lost := losses(model, form):
-        raise UserError(f"{toolkit.NAME} does not support this model: {', '.join(lost)}.")
+        others = " or ".join(other for other in TOOLKITS if not losses(model, other))
+        remedy = f"Use --format {others}" if others else "Train with --preset marian-base"
+        raise UserError(f"{toolkit.NAME} does not support this model: {', '.join(lost)}. {remedy}.")
     if precision not in toolkit.PRECISIONS:
         supported = " or ".join(toolkit.PRECISIONS)
-        raise UserError(f"--precision for {toolkit.NAME} must be {supported} (got {precision}).")
+        raise UserError(f"{toolkit.NAME} exports support only --precision {supported} (got {precision}).")
     with folder_written_whole(out) as folder:
         notes = toolkit.write(model, folder, precision)
         card.complete(folder, form, model.identity, about, licence)

@@ -40,13 +40,9 @@ CLASSES = {"post": ("marian", "MarianMTModel"), "pre": ("pegasus", "PegasusForCo
 LONGEST = 1024
 """Maximum number of positions."""
 
-PRE_NORM = (
-    "CTranslate2's converter cannot read pre-norm models in this form. Use nmt export --format ctranslate2"
-)
-START = (
-    "this model starts translations with the end token, but CTranslate2's converter starts every Marian "
-    "model with a vector of zeros, which breaks this one. Use nmt export --format ctranslate2"
-)
+UNSUITABLE = "Do not convert this folder with CTranslate2's converter. Use nmt export --format ctranslate2."
+PRE_NORM = f"{UNSUITABLE} The converter cannot read pre-norm models in this form."
+START = f"{UNSUITABLE} The converter does not start translations with the end token, as this model does."
 
 README = """# A translation model for transformers, as {name}
 
@@ -69,9 +65,9 @@ def losses(model: Model) -> list[str]:
     config = model.identity.config
     messages = exported.model_losses(config, positions="sinusoidal", first_position=0)
     if config.tie == "embeddings":
-        messages.append("model.tie is embeddings, which --format ctranslate2 supports")
+        messages.append("model.tie is embeddings")
     elif config.norm == "pre" and config.tie != "all":
-        messages.append(f"model.tie is {config.tie} in a pre-norm model, which --format ctranslate2 supports")
+        messages.append(f"model.tie is {config.tie} in a pre-norm model")
     return messages
 
 

@@ -27,6 +27,7 @@ class Glossary:
             ids = dict.fromkeys(path for form in forms for path in _paths(tokenizers.target, form))
             encoded.append((texts[0], (*ids,)))
         self._index = TermIndex(encoded)
+        self._forms = {form for forms in terms.values() for form in forms}
 
     def check(self, search: SearchConfig, tokenizers: Tokenizers) -> None:
         """Raise `UserError` if `search`, or a model with `tokenizers`, cannot use the glossary."""
@@ -37,6 +38,10 @@ class Glossary:
             )
         if tokenizers is not self.tokenizers and tokenizers.fingerprint != self.tokenizers.fingerprint:
             raise UserError("the glossary belongs to another model. Build it with this model.")
+        if banned := [text for text in search.ban if text in self._forms]:
+            raise UserError(
+                f"search.ban has {banned[0]!r}, a translation in the glossary. Remove one of them."
+            )
 
     def wanted(self, prepared: str, longest: int) -> tuple[Term, ...]:
         """Return the terms that a translation of a prepared source text must contain. Raise `UserError` if

@@ -241,6 +241,9 @@ def test_a_check_prints_how_many_lines_differ(
         metadata = json.loads(package.read("en_de/metadata.json"))
         assert {"en_de/sentencepiece.model", "en_de/model/model.bin"} <= {*package.namelist()}
     assert (metadata["from_code"], metadata["to_code"]) == ("en", "de")
+    card = (tmp_path / "argos" / "README.md").read_text(encoding="utf-8")
+    assert "# A translation model for Argos Translate\n" in card
+    assert 'install_from_path("translate-en_de.argosmodel")' in card
 
 
 def test_a_check_that_cannot_run_is_refused_before_anything_is_written(
@@ -321,7 +324,7 @@ def test_an_unsupported_feature_is_named_and_nothing_is_written(
     epsilon = r"model\.norm_epsilon is 0\.001"
     with pytest.raises(UserError, match=rf"{epsilon}, model\.positions is marian"):
         export(model, "huggingface", tmp_path / "theirs")
-    with pytest.raises(UserError, match=f"{epsilon}, model\\.start is mark"):
+    with pytest.raises(UserError, match=rf"{epsilon}, model\.start is mark\. Use --format ctranslate2"):
         export(model, "marian", tmp_path / "theirs")
     assert {path.name for path in tmp_path.iterdir()} == {"ours", "coarse"}
 
@@ -346,7 +349,7 @@ def test_export_and_import_commands_restore_a_model(
     there = ("export", tmp_path / "ours", "--format", "huggingface", "--out", tmp_path / "theirs")
     result = nmt(*there)
     assert result.returncode == 0
-    assert "starts translations with the end token" in result.stderr
+    assert "Do not convert this folder with CTranslate2's converter" in result.stderr
     again = nmt(*there)
     assert (again.returncode, again.stderr.count("\n")) == (1, 1)
     assert "is not empty. Remove it" in again.stderr

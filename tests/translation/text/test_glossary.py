@@ -61,6 +61,8 @@ def test_settings_and_models_that_do_not_suit_a_glossary_are_refused(copier: Loa
     for search in (SearchConfig(beam=1), SearchConfig(sample=True)):
         with pytest.raises(UserError, match="a glossary needs beam search"):
             copier.searching(search, glossary=glossary)
+    with pytest.raises(UserError, match=r"search\.ban has 'b', a translation in the glossary"):
+        copier.searching(replace(BEAM, ban=("c", "b")), glossary=glossary)
     assert copier.searching(BEAM, glossary=Glossary(replace(tokenizers), {"a": ["b"]}))
     with pytest.raises(UserError, match="belongs to another model"):
         copier.searching(BEAM, glossary=Glossary(replace(tokenizers, files={}), {"a": ["b"]}))
