@@ -37,7 +37,8 @@ TIME = r"(?:\d++[^\S\n]*+\n)?[\d:.,]++[^\S\n]*+-->"
 CUE = re.compile(rf"^.*-->.*\n(?P<text>(?:(?!{TIME})[^\S\n]*+\S.*(?:\n|\Z))+)", re.MULTILINE)
 """The time of a subtitle, and its text up to a blank line or the next subtitle."""
 
-DIALOGUE = re.compile(r"\s*(?:<[^>]*>\s*)*[-–—]")
+LEAD = re.compile(r"(?:\{\\[^{}]*+\}|\s)*+(?:(?:<[^<>]*+>|\s)*+(?P<dash>[-–—])\s*+)?")
+"""Codes such as {\\an8} at the start of a subtitle, and the dash before the words of a speaker."""
 
 
 def blocks_of(text: str, form: Format, ignored: Collection[str] = ()) -> list[Block]:
@@ -150,9 +151,11 @@ def _subtitles(text: str, escape: Callable[[str], str]) -> Iterator[Block]:
     for cue in CUE.finditer(text):
         yield Block(text[position : cue.start("text")])
         lines = cue["text"].splitlines(keepends=True)
-        is_dialogue = len(lines) > 1 and all(map(DIALOGUE.match, lines))
+        is_dialogue = all(lead["dash"] for line in lines if (lead := LEAD.match(line)))
         for part in lines if is_dialogue else [cue["text"]]:
-            for block in blocks(part):
+            content = LEAD.sub("", part, count=1)
+            yield Block(part.removesuffix(content))
+            for block in blocks(content):
                 yield replace(block, escape=escape, lines=block.raw.count("\n") + 1)
         position = cue.end()
     if not position:

@@ -19,7 +19,7 @@ TAG = re.compile(rf"<(?P<close>/?)(?P<name>[A-Za-z][^\s/>]*+){ATTRIBUTES}>")
 """A complete tag. Its quoted values may contain any characters."""
 
 XML = (
-    r"(?P<void><!--.*?(?:-->|\Z)|<\?[^>]*+(?:>|\Z))"
+    r"(?P<void><!--.*?(?:-->|\Z)|<\?[^>]*+(?:>|\Z)|\{\\[^{}]*+\}|<[\d:]++\.\d+>)"
     r"|(?P<declaration><!\[CDATA\[.*?(?:\]\]>|\Z)|<![^>]*+(?:>|\Z))"
     rf"|{TAG.pattern}|(?P<unfinished></?[a-z].*)"
 )
@@ -31,8 +31,8 @@ MARKUP = {
     dialect: re.compile(pattern, re.IGNORECASE | re.DOTALL)
     for dialect, pattern in (("xml", XML), ("html", f"{RAW}|{XML}"))
 }
-"""A tag, comment or declaration, or in HTML an element with raw text. Without its end, it extends to the end
-of the document. Every other "<" is text."""
+"""A tag, comment, declaration, or code of subtitles such as {\\an8}, or in HTML an element with raw text.
+Without its end, it extends to the end of the document. Every other "<" is text."""
 
 UNTRANSLATED = frozenset("code kbd math pre samp svg template var".split())
 """HTML elements whose content is not translated."""

@@ -104,6 +104,24 @@ def test_a_subtitle_ends_before_the_time_of_the_next_one(form: Format) -> None:
         assert upper(text, form).replace("&gt;", ">") == expected
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("- <i>one</i>\n- <i>two</i>", ["<i>one</i>", "<i>two</i>"]),
+        ("- <i>one\ntwo</i>", ["<i>one\ntwo</i>"]),
+        ("<i>– one</i>", ["one"]),
+        ("-5 one", ["5 one"]),
+        (r"{\an8}<i>one</i>", ["<i>one</i>"]),
+        (r"{\an8}- one {\i1}two{\i0}", [r"one {\i1}two{\i0}"]),
+        ("<00:01.500>one <00:00:01.500>two", ["<00:01.500>one <00:00:01.500>two"]),
+    ],
+)
+def test_dashes_and_codes_are_no_text_of_a_subtitle(text: str, expected: list[str]) -> None:
+    blocks = [block for block in blocks_of(f"0 --> 1\n{text}\n", "srt") if block.text]
+    assert [block.raw for block in blocks] == expected
+    assert not any(character in block.text for block in blocks for character in "<-{:")
+
+
 def test_webvtt_keeps_everything_but_the_text() -> None:
     assert upper(VTT, "vtt") == VTT.replace("one &amp; two", "ONE &amp; TWO")
 
@@ -214,6 +232,8 @@ def test_any_xliff_file_is_translated_or_refused(text: str) -> None:
         ("po", 'msgid ""\n' + '"abc "\n' * 60_000 + 'msgstr ""\n'),
         ("srt", "1\n0 --> 1\n" + "a b\n" * 60_000),
         ("srt", "0 --> 1\n" + "1\n" * 60_000),
+        ("srt", "0 --> 1\n" + "<> " * 60_000),
+        ("srt", "0 --> 1\n" + r"{\a} " * 20_000),
         ("srt", "0 --> 1\n" + "1" * 60_000),
         ("vtt", "0 --> 1\n" + "<" * 100_000 + " a\nb"),
     ],
@@ -227,6 +247,8 @@ def test_any_xliff_file_is_translated_or_refused(text: str) -> None:
         "many lines",
         "a long subtitle",
         "numbers",
+        "empty tags",
+        "codes",
         "a number",
         "brackets",
     ],

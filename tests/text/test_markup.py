@@ -138,6 +138,8 @@ def test_deep_elements_end_the_block() -> None:
             "<![CDATA[",
             "= ",
             "<![CDATA[<a]]>",
+            "{\\",
+            "<0:",
         ),
         *('<p class="', "<a translate", "<code>", "<a class='x "),
     ],
