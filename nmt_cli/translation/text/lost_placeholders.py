@@ -1,13 +1,16 @@
 """Return placeholders and addresses that a model without symbols for them lost or damaged."""
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from nmt_cli.text.placeholders import MASKED
-from nmt_cli.text.tag_placement import Shares, Span, units
+from nmt_cli.text.tag_placement import WORD, Shares, Span, units
 
 MIN_SHARE = 0.3
 """A target unit that looks like a part of a placeholder is replaced if it attends to it with this share."""
+
+LETTER = re.compile(WORD)
 
 MIN_LENGTH = 5
 """Minimum number of characters of such units. For short placeholders, half of their length suffices."""
@@ -33,10 +36,17 @@ def with_placeholders(source: str, target: str, shares: Shares) -> tuple[str, Sh
             continue
         following = [row.get(own[-1] + 1, 0.0) for row in shares]
         place = spans_T[following.index(max(following))][0] if any(following) else len(target)
-        left = " " if source[: found.start()][-1:].isspace() and not target[:place][-1:].isspace() else ""
-        right = " " if source[found.end() :][:1].isspace() and not target[place:][:1].isspace() else ""
-        edits.append(((place, place), f"{left if place else ''}{found[0]}{right}", equal))
+        left = _gap(source[: found.start()][-1:], target[:place][-1:])
+        right = _gap(source[found.end() :][:1], target[place:][:1])
+        edits.append(((place, place), f"{left}{found[0]}{right}", equal))
     return _edited(target, spans_T, shares, edits) if edits else (target, shares)
+
+
+def _gap(source: str, target: str) -> str:
+    """Return a space if a placeholder needs one beside the character `target`, or else "". It had the
+    character `source` beside it. No character means the end of the text."""
+    is_glued = LETTER.match(target) and not LETTER.match(source)
+    return " " if target and not target.isspace() and (source.isspace() or is_glued) else ""
 
 
 def _damaged(target: str, spans: list[Span], shares: Sequence[float], placeholder: str) -> Span | None:
