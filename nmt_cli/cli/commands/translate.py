@@ -95,10 +95,10 @@ def translate(
 
     The exit code is 1 if a line needs too much memory, or over 64 MiB on stdin.
     """
-    document = _document(source, target, form, page)
     where: dict[str, Any] = {"device": device, "devices": devices, "precision": precision, "threads": threads}
     with nothing_to_collect():
         config = _chosen(models, quiet)
+        document = _document(source, target, form, page, config)
         from nmt_cli.api import load
         from nmt_cli.cli.reports.translate import AttentionPage, Reporter
 
@@ -123,15 +123,20 @@ def translate(
 
 
 def _document(
-    source: Path | None, target: Path | None, form: str, page: Path | None
+    source: Path | None, target: Path | None, form: str, page: Path | None, config: TranslateConfig
 ) -> tuple[str, Format] | None:
     """Return the text and the format of a document to translate as a whole, or None for lines. Raise
     `UsageError` for options that do not fit the input, and for one file for two outputs."""
     if page and target and resolved(page) == resolved(target):
         raise click.UsageError(f"--attention and --output are both {page}. Use two files.")
     document = _read_document(source) if source else None
-    if document and (form == "json" or page):
-        option = "--format json" if form == "json" else "--attention"
+    unused = {
+        "--format json": form == "json",
+        "--attention": bool(page),
+        "--n-best": config.search.n_best > 1,
+        "output.alignments": config.output.alignments,
+    }
+    if document and (option := next((name for name in unused if unused[name]), None)):
         raise click.UsageError(f"{option} needs lines of text, but {source} is a document. Leave it out.")
     if target and sgm.is_test_set(target) and not document:
         raise click.UsageError(f"--output {target}: the output is lines of text. Name a .txt file.")

@@ -239,7 +239,9 @@ def test_a_document_keeps_everything_but_its_text(run: Nmt, tmp_path: Path, name
     assert output.read_bytes().decode() == expected.replace('abc"\nmsgstr ""', 'abc"\nmsgstr "abc"')
 
 
-@pytest.mark.parametrize("option", ["--format json", "--attention page.html"])
+@pytest.mark.parametrize(
+    "option", ["--format json", "--attention page.html", "--n-best 2", "--set output.alignments=true"]
+)
 def test_options_for_lines_are_refused_for_a_document(run: Nmt, tmp_path: Path, option: str) -> None:
     (tmp_path / "page.html").write_text("<p>abc</p>")
     result = run("--input", tmp_path / "page.html", *option.split())
