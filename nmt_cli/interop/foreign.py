@@ -56,11 +56,12 @@ class ImportOptions:
 
     def languages(self, source: str, target: str, folder: Path) -> tuple[str, str]:
         """Return the source and target language from the options. If an option is missing, take the model's
-        `source` or `target`, or else the language in the name of `folder`, or of one of its next two parents,
-        as on the Hub. Raise `UserError`, which names `folder`, if there is none."""
-        whole = folder.resolve()
-        matches = [PAIR.fullmatch(path.name) for path in (whole, *whole.parents[:2])]
-        pair = next((match.groups() for match in matches if match), ("", ""))
+        `source` or `target`, or else the language in the name of `folder`, or at the end of the names of its
+        next two parents, as on the Hub. Raise `UserError`, which names `folder`, if there is none."""
+        own, *parents = folder.resolve(), *folder.resolve().parents[:2]
+        # A parent such as my-old is more often not a pair of languages.
+        names = [own.name, *(path.name for path in parents if path.name.count("-") > 1)]
+        pair = next((match.groups() for match in map(PAIR.fullmatch, names) if match), ("", ""))
         languages = self.source_lang or source or pair[0], self.target_lang or target or pair[1]
         if not languages[0] or not languages[1]:
             raise UserError(f"{folder} does not record its languages. Add --source-lang and --target-lang.")

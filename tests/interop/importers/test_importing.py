@@ -282,6 +282,28 @@ def test_a_full_disk_is_reported(hub: FakeHub, monkeypatch: pytest.MonkeyPatch) 
     assert_refused("owner/model", r"cannot be downloaded: \[Errno 28\] No space left on device: 'model'\.")
 
 
+NAMES = {
+    "opus-mt-en-de": ("en", "de"),
+    "gmq-eng": ("gmq", "eng"),
+    "models--quickmt--quickmt-zh-en/snapshots/1f": ("zh", "en"),
+    "model-en-de/step_10": ("en", "de"),
+    "my-old/model": None,
+    "opus-mt": None,
+}
+
+
+@pytest.mark.parametrize(("name", "pair"), NAMES.items(), ids=NAMES)
+def test_languages_may_be_in_the_name_of_the_folder(
+    name: str, pair: tuple[str, str] | None, tmp_path: Path
+) -> None:
+    if pair:
+        assert ImportOptions().languages("", "", tmp_path / name) == pair
+        assert ImportOptions(target_lang="fr").languages("", "", tmp_path / name) == (pair[0], "fr")
+    else:
+        with pytest.raises(UserError, match="Add --source-lang"):
+            ImportOptions().languages("", "", tmp_path / name)
+
+
 def test_a_folder_without_a_supported_model_and_a_missing_one_are_refused(tmp_path: Path) -> None:
     assert_refused(tmp_path / "none", "does not exist")
     assert_refused(tmp_path, "is not a model that nmt import supports")
