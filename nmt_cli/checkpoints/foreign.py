@@ -107,7 +107,7 @@ def _kind_of_description(path: Path) -> ForeignKind | None:
     try:
         described = parsed_json(read_ordinary(path))
     except (OSError, ValueError, UserError):
-        described = None
+        return None
     if not isinstance(described, dict):
         return None
     if {"model_type", "architectures"} & described.keys():

@@ -29,7 +29,6 @@ from nmt_cli.runtime.foreign_text import read_ordinary
 from nmt_cli.runtime.zips import check_whole, unpacked
 from nmt_cli.text.subword_models.pieces import Pieces
 from nmt_cli.text.tokenizer import SIDES, Side
-from nmt_cli.text.tokenizers import Tokenizers
 from nmt_cli.text.vocabulary import Vocabulary
 
 SETTINGS = "special:model.yml"
@@ -112,7 +111,6 @@ def _read(path: Path, options: ImportOptions) -> Foreign:
     file = _weights(path)
     binary = file.suffix == ".bin"
     arrays, settings = _loaded(file)
-    shortlists = sorted(file.parent.glob("lex.*")) if binary else []
     tensors = _unshared(common_tensors(arrays, _usual_names, str(file)), settings)
     config = _config(settings, tensors, options)
     candidates = (file.with_name(f"{file.name}.{DECODER[0]}"), *map(file.with_name, DECODER))
@@ -121,9 +119,15 @@ def _read(path: Path, options: ImportOptions) -> Foreign:
         decoder |= marian_yaml.settings(read_ordinary(found).decode(errors="replace"), str(found))
     named = LANGUAGES.fullmatch(file.name)
     languages = options.languages(named[1] if named else "", named[2] if named else "", file.parent)
-    tokenizers = _tokenizers(file.parent, decoder, languages, tensors)
+    files = _vocabulary_files(file.parent, decoder)
+    rows = {"source": len(tensors.get(SOURCE, tensors[OUTPUT])), "target": len(tensors[OUTPUT])}
+    sides: dict[Side, Vocabulary] = {side: _vocabulary(files[side], rows[side]) for side in SIDES}
+    spms: dict[Side, bytes] = {}
+    for side, listed in files.items():  # a .yml has no rules to segment text
+        spms[side] = read_spm(listed if listed.suffix == ".spm" else file.with_name(f"{side}.spm"))
+    tokenizers = foreign_tokenizers(languages, spms, sides)
     imported = import_tensors(tensors, str(file), config, tokenizers)
-    notes = [SHORTLIST_NOTE.format(path.name) for path in shortlists]
+    notes = [SHORTLIST_NOTE.format(one.name) for one in sorted(file.parent.glob("lex.*")) if binary]
     return Foreign("Marian", config, tokenizers, imported, _search(decoder), notes=notes)
 
 
@@ -248,20 +252,6 @@ def _search(decoder: Mapping[str, Any]) -> dict[str, Any]:
         "cap_ratio": factor,
         "cap_extra": round(factor),  # Marian also counts the end token of the source
     }
-
-
-def _tokenizers(
-    folder: Path, decoder: Mapping[str, Any], languages: tuple[str, str], tensors: Mapping[str, Tensor]
-) -> Tokenizers:
-    """Return tokenisers with the vocabularies in `folder`, cut or padded to the embedding rows in `tensors`.
-    Sides share equal vocabularies. Raise `UserError` for bad files."""
-    files = _vocabulary_files(folder, decoder)
-    rows = {"source": len(tensors.get(SOURCE, tensors[OUTPUT])), "target": len(tensors[OUTPUT])}
-    sides: dict[Side, Vocabulary] = {side: _vocabulary(files[side], rows[side]) for side in SIDES}
-    spms: dict[Side, bytes] = {}
-    for side, file in files.items():  # a .yml has no rules to segment text
-        spms[side] = read_spm(file if file.suffix == ".spm" else folder / f"{side}.spm")
-    return foreign_tokenizers(languages, spms, sides)
 
 
 def _vocabulary_files(folder: Path, decoder: Mapping[str, Any]) -> dict[Side, Path]:
