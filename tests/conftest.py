@@ -429,26 +429,33 @@ def cramped(monkeypatch: pytest.MonkeyPatch) -> None:
 def made_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder of untrained models that translate up to 63 characters at a time. `copies` returns its
     source. `french` copies from French into English. `silent` returns nothing. `loops` repeats "a" without
-    end. `other` has another vocabulary. `masks` and `loops-masks` have symbols for four placeholders."""
+    end. `other` has another vocabulary. `masks` and `loops-masks` have symbols for four placeholders.
+    `terms` has symbols of terms, as if it had learnt them."""
     # Most tests need no torch, which takes seconds to load.
     from nmt_cli.checkpoints.model_folder import Identity, weights, write_model
     from nmt_cli.text.config import TextConfig, TokenizerConfig
     from nmt_cli.text.placeholders import family
     from nmt_cli.text.tokenizers import Recipe, learn_tokenizers
 
-    def characters(alphabet: str, source: str, masks: int) -> "Tokenizers":
+    def characters(alphabet: str, source: str, masks: int, terms: bool) -> "Tokenizers":
         lang = "en" if source == "fr" else "de"
-        recipe = Recipe("char", True, source, lang, TextConfig(), symbols=family(masks))
+        recipe = Recipe("char", True, source, lang, TextConfig(), symbols=family(masks, terms))
         return learn_tokenizers(recipe, TokenizerConfig(kind="char"), {"source": [alphabet], "target": []})
 
     def write(
-        name: str, alphabet: str, always: str | None = None, source: str = "en", masks: int = 0
+        name: str,
+        alphabet: str,
+        always: str | None = None,
+        source: str = "en",
+        masks: int = 0,
+        terms: bool = False,
     ) -> None:
-        tokenizers = characters(alphabet, source, masks)
+        tokenizers = characters(alphabet, source, masks, terms)
         only = None if always is None else [*tokenizers.target.encode(always), 0][0]
         config, model = _copier(len(tokenizers.source.vocabulary.entries), only)
         (folder / name).mkdir()
-        write_model(folder / name, Identity(config, tokenizers, {}), weights(model), {"step": 1})
+        trained_on = {"terms": "the hash of a file"} if terms else {}
+        write_model(folder / name, Identity(config, tokenizers, trained_on), weights(model), {"step": 1})
 
     folder = tmp_path_factory.mktemp("made-models")
     letters = "abcdefghijklmnopqrstuvwxyz ABCDEFGHIJKLMNOPQRSTUVWXYZäöüß.,!?0123456789"
@@ -458,6 +465,7 @@ def made_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write("other", "abc ")
     write("french", letters, source="fr")
     write("masks", letters, masks=4)
+    write("terms", f"{letters}⟦<>⟧", terms=True)
     write("loops-masks", letters, always="a", masks=4)
     return folder
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Self
@@ -120,14 +120,14 @@ class Model:
 
     def glossary(self, terms: Terms | Anywhere) -> Glossary:
         """Return a glossary from a file, or from the accepted translations of each term. If a source has a
-        term, its translation has one of them. Raises `UserError` for terms that the model cannot use.
+        term, its translation has one of them. Soft glossaries miss some. Raises `UserError` for bad terms.
 
         >>> model.translate(["abc"], glossary=model.glossary({"abc": ["abd", "bcd"]})) == ["abc"]
         False
         """
         from nmt_cli.translation.text.glossary import Glossary
 
-        return Glossary(self.tokenizers, terms if isinstance(terms, Mapping) else Path(terms))
+        return Glossary(self.tokenizers, terms, self._loaded.annotates)
 
     def translate(
         self, lines: Iterable[str], search: SearchConfig | None = None, glossary: Glossary | None = None

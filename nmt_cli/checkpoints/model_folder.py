@@ -41,6 +41,9 @@ CONFIDENCE = "confidence"
 GUIDED = "guided_alignment"
 """The key of the weight of training.guided_alignment in the training record, if it is not 0."""
 
+TERMS = "terms"
+"""The key of the SHA-256 of augment.terms_file in the training record, if terms were annotated."""
+
 REAL = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 """Accepted dtypes of weights in files."""
 

@@ -146,6 +146,10 @@ class SearchConfig(BeamConfig):
     They are given as they appear between spaces. Words that begin with the same subwords are banned too.
     """
 
+    glossary: Literal["auto", "hard", "soft"] = "auto"
+    """Terms are required (hard), or suggested to the model (soft). "soft" needs a model that learnt
+    augment.terms. "auto" is soft for such a model, otherwise hard."""
+
     no_repeat_ngram: int = setting(0, least=0)
     """Forbid repeated n-grams of this size. 0 allows them.
 

@@ -90,6 +90,9 @@ class TokenizerConfig:
     """Number of symbols for placeholders, usually 8. 0 disables them. Symbols replace {{name}}, {0}, %s, URLs
     and e-mail addresses, so that the model copies them. Further placeholders in a text are spelt."""
 
+    terms: bool = setting(False, needs="tokenizer.joint=true")
+    """Add two symbols for terms, which augment.terms of nmt train needs."""
+
     sample_lines: int = setting(400_000, least=1)
     """Lines to learn subwords from, both sides together. They are spread evenly over the corpus.
     SentencePiece needs about 25 bytes of memory for each of their characters."""
@@ -115,8 +118,8 @@ class TokenizerConfig:
 
     @property
     def all_symbols(self) -> tuple[str, ...]:
-        """All symbols: first `symbols`, then the symbols of placeholders."""
-        return (*self.symbols, *family(self.placeholders))
+        """All symbols: first `symbols`, then the symbols of placeholders and terms."""
+        return (*self.symbols, *family(self.placeholders, self.terms))
 
     def _refuse_without_effect(self) -> None:
         """Raise `UserError` if `sentencepiece_model`, `merges` or `character_coverage` is changed but the
@@ -132,6 +135,8 @@ class TokenizerConfig:
                     f"{name} has no effect with kind = {self.kind}. Leave it out, "
                     f"or choose kind = {' or '.join(kinds_of[name])}."
                 )
+        if self.terms and not self.joint:
+            raise UserError("terms needs joint = true. Set it, or leave terms out.")
         if self.merges and changed(self, "vocab_size"):
             raise UserError("merges and vocab_size both decide the size of the vocabulary. Give one of them.")
 
@@ -200,16 +205,25 @@ class AugmentConfig:
     placeholders: float = setting(0.0, least=0, most=1, kind="whole run")
     """Share of pairs with more placeholders. The dataset needs tokenizer.placeholders."""
 
+    terms: float = setting(0.0, least=0, most=1, kind="whole run")
+    """Share of pairs whose source has translations of terms, for search.glossary=soft, usually 0.2. Pairs
+    without terms of terms_file do not change. The dataset needs tokenizer.terms."""
+
+    terms_file: str = setting("", needs="augment.terms=0.2")
+    """Terms for augment.terms, as for nmt translate --glossary. A large dictionary teaches most."""
+
     def __post_init__(self) -> None:
-        """Raise `UserError` for a share out of bounds, or if the sum of all shares exceeds 1."""
+        """Raise `UserError` for a share out of bounds, a sum over 1, or `terms` without `terms_file`."""
         check(self)
+        if bool(self.terms) != bool(self.terms_file):
+            raise UserError("terms and terms_file need each other. Give both, or neither.")
         if sum(self.shares) > 1:
             raise UserError(f"the shares add up to {sum(self.shares):.6g}. Together they can be 1 at most.")
 
     @property
     def shares(self) -> tuple[float, ...]:
-        """All shares in the order of `VARIATIONS` of `nmt_cli.text.variation`."""
-        return astuple(self)
+        """All shares: in the order of `VARIATIONS` of `nmt_cli.text.variation`, then terms."""
+        return astuple(self)[:-1]
 
     @property
     def enabled(self) -> bool:

@@ -1,12 +1,15 @@
 """Glossaries: terms of a source language with the words that translate them, and their search in a text."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
+from random import Random
 from typing import Generic, TypeVar
 
 from nmt_cli.errors import UserError
+from nmt_cli.text.placeholders import JOINED, TERM, TERM_END, masked
 from nmt_cli.text.tag_placement import WORD
 
 Terms = Mapping[str, Sequence[str]]
@@ -14,7 +17,9 @@ Terms = Mapping[str, Sequence[str]]
 
 Value = TypeVar("Value")
 
+LETTER = WORD.removesuffix("+")
 UNIT = re.compile(rf"{WORD}|\S")
+OPENING = TERM[0]
 
 
 def read_terms(path: Path) -> Terms:
@@ -64,16 +69,67 @@ class TermIndex(Generic[Value]):
         self._lengths = sorted({*map(len, self._values)}, reverse=True)
 
     def found(self, text: str) -> list[Value]:
-        """Return the values of the terms in `text`, each once, in order.
+        """Return the values of the terms in `text`, each value once, in order."""
+        return [*dict.fromkeys(value for _, value in self.matches(text))]
+
+    def matches(self, text: str) -> Iterator[tuple[int, Value]]:
+        """Yield the index and the value of each term in `text`, in order.
 
         Terms match whole words, in any case unless they have a capital inside a word. The longest match
         counts. Matches do not overlap.
         """
-        units, values, position = UNIT.findall(text), dict[Sequence[str], Value](), 0
-        sides = units, [unit.lower() for unit in units]
+        units, position = [*UNIT.finditer(text)], 0
+        sides = [unit[0] for unit in units], [unit[0].lower() for unit in units]
         while position < len(units):
             keys = ((*side[position : position + n],) for n in self._lengths for side in sides)
             if key := next((key for key in keys if key in self._values), ()):
-                values[key] = self._values[key]
+                yield units[position].start(), self._values[key]
             position += max(1, len(key))
-        return [*values.values()]
+
+
+class Annotator:
+    """Annotates terms in prepared source texts. An annotation is before its term. It has `TERM` before each
+    translation, and `TERM_END` at the end. `JOINED` comes first if the text has no space there."""
+
+    def __init__(self, terms: Terms, source: Callable[[str], str], target: Callable[[str], str]) -> None:
+        """`source` and `target` prepare texts. Raise `UserError` for a repeated term."""
+        forms = {source(masked(term, {})): [target(masked(one, {})) for one in terms[term]] for term in terms}
+        self._index, self._forms = TermIndex(forms.items()), [*forms.values()]
+
+    def annotated(self, text: str) -> str:
+        """Return `text` with an annotation of each term."""
+        return _annotated(text, [*self._index.matches(text)])
+
+    def learnt(self, source: str, target: str, random: Random) -> tuple[str, str]:
+        """Return a pair for training. Annotate at least one of the terms of `source` with translations in
+        `target`. In both, exchange half of these for random others, so that the model copies any word."""
+        found = [
+            (start, forms, form)
+            for start, forms in self._index.matches(source)
+            if (form := next((form for form in forms if _words(form).search(target)), ""))
+        ]
+        annotations = []
+        for start, forms, form in (
+            sorted(random.sample(found, random.randint(1, len(found)))) if found else ()
+        ):
+            new = forms if random.random() < 0.5 else random.choice(self._forms)
+            written = form if new is forms else random.choice(new)
+            target = _words(form).sub(written.replace("\\", r"\\"), target, 1)
+            annotations.append((start, new))
+        true = [one for one in annotations if any(_words(form).search(target) for form in one[1])]
+        return _annotated(source, true), target
+
+
+@lru_cache(1 << 16)
+def _words(form: str) -> re.Pattern[str]:
+    """Return a pattern of `form` as whole words."""
+    return re.compile(rf"(?<!{LETTER}){re.escape(form)}(?!{LETTER})")
+
+
+def _annotated(text: str, annotations: Sequence[tuple[int, Sequence[str]]]) -> str:
+    """Return `text` with `annotations`, each the index of a term and its translations, in order. Skip those
+    inside the symbol of a placeholder."""
+    for start, forms in reversed([one for one in annotations if text[one[0] - 1 : one[0]] != OPENING]):
+        join = f" {JOINED} " if start and text[start - 1] != " " else ""
+        text = f"{text[:start]}{join}{TERM} {f' {TERM} '.join(forms)} {TERM_END} {text[start:]}"
+    return text

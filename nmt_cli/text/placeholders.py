@@ -13,9 +13,13 @@ import regex
 JOINED = "⟦+⟧"
 """The symbol next to a placeholder's symbol if the text has no space there."""
 
+TERM, TERM_END = "⟦<⟧", "⟦>⟧"
+"""The symbols around the annotation of a term: a translation of the next words of the source."""
+
 SYMBOL = regex.compile(r"⟦\d+⟧")
-OURS = regex.compile(r"⟦(?:\d+|\+)⟧")
+OURS = regex.compile(r"⟦(?:\d+|[+<>])⟧")
 WRITTEN = regex.compile(r" ?⟦\+⟧ ?|⟦\d+⟧")
+ANNOTATION = regex.compile(rf"{TERM}.*?(?:{TERM_END} ?|$)")
 
 PLACEHOLDER = (
     r"\{\{[^{}]*\}\}|\$?\{[\w.:-]*\}|%(?:\(\w+\)|\d+\$)?[sdif@](?!\w)"
@@ -29,9 +33,11 @@ Values = Mapping[str, str]
 """The placeholder of each symbol in one text."""
 
 
-def family(count: int) -> tuple[str, ...]:
-    """Return `JOINED` and the symbols ⟦1⟧ to ⟦N⟧ for N = `count` placeholders, or () if `count` is 0."""
-    return (JOINED, *(f"⟦{number}⟧" for number in range(1, count + 1))) if count else ()
+def family(count: int, terms: bool = False) -> tuple[str, ...]:
+    """Return `JOINED`, the symbols ⟦1⟧ to ⟦N⟧ for N = `count` placeholders, and those of `terms`. Return ()
+    if `count` is 0 and `terms` is false."""
+    numbered = (f"⟦{number}⟧" for number in range(1, count + 1))
+    return (JOINED, *numbered, *((TERM, TERM_END) if terms else ())) if count or terms else ()
 
 
 def apart(symbols: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -80,8 +86,9 @@ def masked(text: str, values: Values) -> str:
 
 
 def restored(text: str, values: Values) -> str:
-    """Return `text` with each symbol in `values` replaced by its placeholder. Other symbols stay. Remove each
-    `JOINED` and a space on each side."""
+    """Return `text` with each symbol in `values` replaced by its placeholder. Other symbols stay. Remove
+    annotations of terms, and each `JOINED` with a space on each side."""
+    text = ANNOTATION.sub("", text)
     return str(WRITTEN.sub(lambda match: "" if JOINED in match[0] else values.get(match[0], match[0]), text))
 
 

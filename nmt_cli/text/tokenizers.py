@@ -21,7 +21,7 @@ from nmt_cli.runtime.foreign_text import parsed_json, read_ordinary
 from nmt_cli.text.config import Kind, TextConfig, TokenizerConfig
 from nmt_cli.text.languages.moses import Moses
 from nmt_cli.text.normalize import Normalizer
-from nmt_cli.text.placeholders import apart, masked_pair
+from nmt_cli.text.placeholders import JOINED, apart, masked_pair
 from nmt_cli.text.subword_models import bpe
 from nmt_cli.text.subword_models.bpe import Bpe
 from nmt_cli.text.subword_models.learn import learn, too_rare
@@ -93,9 +93,9 @@ class Recipe:
 
     def masked(self, source: str, target: str) -> tuple[str, str]:
         """Return both raw texts, with shared placeholders replaced by symbols. Change nothing if `symbols`
-        has no placeholder symbols."""
-        symbols = self.placeholders
-        return masked_pair(source, target, symbols) if symbols else (source, target)
+        has no symbols of placeholders or terms."""
+        masks = JOINED in self.symbols
+        return masked_pair(source, target, self.placeholders) if masks else (source, target)
 
     def begin(self, side: Side) -> str:
         """Return the symbol at the start of every sentence of a side, or "" if `begins` is empty."""

@@ -13,7 +13,7 @@ import torch
 
 from nmt_cli.attention.cached import kernels
 from nmt_cli.checkpoints.finding import find_model
-from nmt_cli.checkpoints.model_folder import Model, read_model
+from nmt_cli.checkpoints.model_folder import TERMS, Model, read_model
 from nmt_cli.decoding.config import SearchConfig, TranslateConfig
 from nmt_cli.decoding.ensemble import Ensemble
 from nmt_cli.decoding.fast.packed import pack
@@ -73,6 +73,9 @@ class Loaded:
 
     start: StartMethod | None
     """How to start several workers. None means as threads."""
+
+    annotates: bool = False
+    """Whether all models have learnt annotations of terms."""
 
     @property
     def ensemble(self) -> Ensemble:
@@ -139,7 +142,8 @@ def load(
         # A run replaces its links, and all workers must have the same checkpoint.
         fixed = [folder.resolve() for folder in folders]
         workers = [partial(models_on, fixed, one, precision, {*refused}) for one in devices]
-    return Loaded(translator, models, workers, start)
+    annotates = all(TERMS in model.identity.trained_on for model in read)
+    return Loaded(translator, models, workers, start, annotates)
 
 
 def models_on(

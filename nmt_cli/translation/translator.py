@@ -164,6 +164,7 @@ class Translator:
         self.longest = min(longest_source(config.input, model.config, trained) for model in models)
         self.banned = _banned(tokenizers.target, config.search.ban)
         self._placeholders, self._aligned = tokenizers.recipe.placeholders, False
+        self._masks = JOINED in tokenizers.recipe.symbols
         self._glossary: Glossary | None = None
 
     def searching(
@@ -196,17 +197,17 @@ class Translator:
         # Without symbols for placeholders, lost ones are put back by the alignment of words.
         lossy = not self._placeholders and MASKED.search(source) is not None
         begins = target.encode(target.prepare(prefix) or target.begin)
-        certain = 1 if target.begin else 0
+        certain, used, search = 1 if target.begin else 0, self._glossary, self.config.search
         keyed = [
             Sentence(
                 key=number * MAX_PARTS + part,
-                tokens=one.ids,
+                tokens=(used and used.annotated(one.text, self.longest, search)) or one.ids,
                 prefix=begins[:certain] if part else begins,
                 certain=certain,
                 banned=self.banned,
                 placeholders=_required(self.tokenizers, one.ids),
                 aligned=self._aligned or lossy,
-                terms=self._glossary.wanted(one.text, self.longest) if self._glossary else (),
+                terms=used.wanted(one.text, self.longest, search) if used else (),
             )
             for part, one in enumerate(sentences)
         ]
@@ -222,8 +223,8 @@ class Translator:
         return [Prepared(text, tokenizer.encode(text), spaces, values, raw)] if text else []
 
     def _masked(self, text: str, values: Values) -> str:
-        """Return `text` with the symbols in `values` for its placeholders, if the model has placeholders."""
-        return masked(text, values) if self._placeholders else text
+        """Return `text` with the symbols in `values` for its placeholders. Split text that looks like one."""
+        return masked(text, values) if self._masks else text
 
     def split(self, text: str) -> list[tuple[str, str]]:
         """Split a raw text in the source language into pairs of a sentence and the whitespace after it."""

@@ -15,7 +15,9 @@ PAIR = ("The old man's house of {{name}}.", "Das Haus des alten Mannes {{name}}.
 
 
 def test_each_variation_has_a_share() -> None:
-    assert tuple(field.name for field in fields(AugmentConfig)) == VARIATIONS
+    names = tuple(field.name for field in fields(AugmentConfig))
+    assert names == (*VARIATIONS, "terms", "terms_file")
+    assert len(AugmentConfig().shares) == len(names) - 1
 
 
 @pytest.mark.parametrize(

@@ -85,6 +85,7 @@ def test_of_batches_segmentation_and_model_only_these_settings_can_change() -> N
         "model.init",
         *(f"model.{of}_dropout" for of in ("residual", "embedding", "attention", "activation")),
         "model.residual_stream",
+        "augment.terms_file",
     ]
 
 

@@ -26,6 +26,8 @@ from nmt_cli.errors import UserError
 from nmt_cli.runtime.atomic import reporting_full_disk
 from nmt_cli.runtime.processes import crew
 from nmt_cli.text.config import AugmentConfig, SamplingConfig
+from nmt_cli.text.glossary import Annotator, read_terms
+from nmt_cli.text.placeholders import TERM, family
 from nmt_cli.text.sampling import Draw, sampler
 from nmt_cli.text.tokenizer import SIDES, Side
 from nmt_cli.text.tokenizers import Tokenizers
@@ -198,13 +200,17 @@ def samplers(tokenizers: Tokenizers, config: SamplingConfig) -> dict[Side, Draw]
 
 
 def refuse_no_effect(tokenizers: Tokenizers, augment: AugmentConfig) -> None:
-    """Raise `UserError` for augmentation that would change no pair. Placeholders need placeholder symbols,
-    and changes of case need a dataset that is not lower-cased."""
-    if augment.placeholders and not tokenizers.recipe.placeholders:
-        raise UserError(
-            "augment.placeholders needs a dataset with placeholder symbols. Make one with "
-            "nmt preprocess --set tokenizer.placeholders=8."
-        )
+    """Raise `UserError` for augmentation that would change no pair, and for an invalid file of terms.
+    Placeholders and terms need symbols, and changes of case need a dataset that is not lower-cased."""
+    symbols = tokenizers.recipe.symbols
+    for name, symbol, value in (("placeholders", family(1)[1], "8"), ("terms", TERM, "true")):
+        if getattr(augment, name) and symbol not in symbols:
+            raise UserError(
+                f"augment.{name} needs a dataset with symbols for {name}. Make one with "
+                f"nmt preprocess --set tokenizer.{name}={value}."
+            )
+    if augment.terms:
+        Annotator(read_terms(Path(augment.terms_file)), tokenizers.source.prepare, tokenizers.target.prepare)
     if tokenizers.recipe.text.lowercase:
         for kind in changed(augment, "upper", "lower", "title"):
             raise UserError(f"augment.{kind} has no effect on a lower-cased dataset. Remove it.")
@@ -217,6 +223,13 @@ def _samplers(folder: Path, fingerprint: str, config: SamplingConfig) -> tuple[T
     gc.disable()
     tokenizers = loaded(folder, fingerprint)
     return tokenizers, samplers(tokenizers, config)
+
+
+@cache
+def _annotator(folder: Path, fingerprint: str, path: str) -> Annotator:
+    """Return what annotates the terms of a file, loaded once per process."""
+    tokenizers = loaded(folder, fingerprint)
+    return Annotator(read_terms(Path(path)), tokenizers.source.prepare, tokenizers.target.prepare)
 
 
 def _seeds(task: ResegmentTask, purpose: str, count: int) -> list[int]:
@@ -237,5 +250,8 @@ def _varied(task: ResegmentTask, pairs: Sequence[Pair], tokenizers: Tokenizers) 
         kind = bisect_right(ends, (seed >> 11) / 2**53)
         if kind < len(VARIATIONS):
             pair = varied(VARIATIONS[kind], pair, Random(seed), symbol_set, masks)
+        elif kind < len(ends):
+            terms = _annotator(task.tokenizers, task.fingerprint, task.augment.terms_file)
+            pair = terms.learnt(*pair, Random(seed))
         result.append(pair)
     return result

@@ -16,8 +16,8 @@ MODEL = "config.json"
 """The file of a model folder with the fingerprint of its tokenizers. A dataset has it in `dataset.json`."""
 
 STILL_FREE: Mapping[Kind, tuple[str, ...]] = {
-    "bpe": ("symbols", "placeholders", "byte_fallback", "sample_lines"),
-    "sentencepiece": ("symbols", "placeholders"),
+    "bpe": ("symbols", "placeholders", "terms", "byte_fallback", "sample_lines"),
+    "sentencepiece": ("symbols", "placeholders", "terms"),
 }
 """Tokenizer settings that still have an effect with a file of this kind. The file decides all others.
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from nmt_cli.checkpoints.model_folder import GUIDED, Identity
+from nmt_cli.checkpoints.model_folder import GUIDED, TERMS, Identity
+from nmt_cli.corpus.files import sha256
 from nmt_cli.data.batching.loader import Cut, Loader
 from nmt_cli.data.batching.mixed_plan import mixed_plan
 from nmt_cli.data.batching.resegment import Resegmented
@@ -45,7 +46,7 @@ CORES_PER_WORKER = 4
 def identity_of(dataset: Dataset, config: TrainConfig) -> Identity:
     """Return the identity of the model to train: settings, tokenisers and training record. The record has
     inputs, hashes, maximum tokens, length ratio and mixed corpora of the training data. It also has the
-    weight of guided alignment."""
+    weight of guided alignment and the hash of annotated terms."""
     manifest, train = dataset.manifest, dataset.splits[TRAIN]
     trained_on = {
         "inputs": manifest.get("inputs"),
@@ -60,6 +61,8 @@ def identity_of(dataset: Dataset, config: TrainConfig) -> Identity:
         trained_on["corpora"] = corpora
     if weight := config.training.guided_alignment:
         trained_on[GUIDED] = weight
+    if config.augment.terms:
+        trained_on[TERMS] = sha256(Path(config.augment.terms_file))
     return Identity(config.model, load_tokenizers(dataset.folder / TOKENIZERS), trained_on)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from nmt_cli.checkpoints import finding, model_folder
 from nmt_cli.checkpoints.files import read_description, read_tensors
 from nmt_cli.checkpoints.finding import EMA, WEIGHTS, checkpoints
-from nmt_cli.checkpoints.model_folder import Identity, load_weights
+from nmt_cli.checkpoints.model_folder import TERMS, Identity, load_weights
 from nmt_cli.checkpoints.run_folder import OPTIMIZER, read_state, sweep
 from nmt_cli.config import section_of
 from nmt_cli.errors import UserError
@@ -123,7 +123,7 @@ def moving_average(trainer: Trainer, checkpoint: Path | None) -> Ema | None:
 
 def _state_of(checkpoint: Path, identity: Identity) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the contents of `state.json` and `config.json` of a checkpoint. Raise `UserError` if the
-    checkpoint is damaged, or was trained with another vocabulary or on other training files or corpora."""
+    checkpoint is damaged, or was trained with another vocabulary or on other data or terms."""
     try:
         state = read_state(checkpoint)
         description = read_description(checkpoint, finding.CONFIG, model_folder.FORMAT)
@@ -134,6 +134,8 @@ def _state_of(checkpoint: Path, identity: Identity) -> tuple[dict[str, Any], dic
     trained_on = description["trained_on"]
     if any(trained_on.get(key) != identity.trained_on.get(key) for key in ("files", "corpora")):
         raise UserError(f"{checkpoint} was trained on another dataset. Choose another --out.")
+    if trained_on.get(TERMS) != identity.trained_on.get(TERMS):
+        raise UserError(f"{checkpoint} was trained with another augment.terms_file. Choose another --out.")
     return state, description
 
 

@@ -1,11 +1,13 @@
 """A glossary for a model, as token ids."""
 
+from collections.abc import Mapping
+from os import PathLike
 from pathlib import Path
 
 from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.decoding.search.terms import Term, largest
 from nmt_cli.errors import UserError
-from nmt_cli.text.glossary import TermIndex, Terms, read_terms
+from nmt_cli.text.glossary import Annotator, TermIndex, Terms, read_terms
 from nmt_cli.text.tokenizer import Tokenizer
 from nmt_cli.text.tokenizers import Tokenizers
 
@@ -13,11 +15,14 @@ from nmt_cli.text.tokenizers import Tokenizers
 class Glossary:
     """Terms that translations must contain, as returned by `Model.glossary`."""
 
-    def __init__(self, tokenizers: Tokenizers, terms: Terms | Path) -> None:
-        """Encode the translations of `terms`, or of those in a file. Raise `UserError` for an invalid file, a
-        term without text, a repeated term, and a translation that the vocabulary cannot write."""
+    def __init__(
+        self, tokenizers: Tokenizers, terms: Terms | str | PathLike[str], annotates: bool = False
+    ) -> None:
+        """Encode the translations of `terms`, or of those in a file. `annotates` is true for a model that has
+        learnt annotations. Raise `UserError` for an invalid file, a term without text, a repeated term, and a
+        translation that the vocabulary cannot write."""
         self.tokenizers = tokenizers
-        terms = read_terms(terms) if isinstance(terms, Path) else terms
+        terms = terms if isinstance(terms, Mapping) else read_terms(Path(terms))
         source = tokenizers.source
         encoded: list[tuple[str, Term]] = []
         for term, forms in terms.items():
@@ -28,10 +33,15 @@ class Glossary:
             encoded.append((texts[0], (*ids,)))
         self._index = TermIndex(encoded)
         self._forms = {form for forms in terms.values() for form in forms}
+        self._annotator = Annotator(terms, source.prepare, tokenizers.target.prepare) if annotates else None
 
     def check(self, search: SearchConfig, tokenizers: Tokenizers) -> None:
         """Raise `UserError` if `search`, or a model with `tokenizers`, cannot use the glossary."""
-        if search.sample or search.beam == 1:
+        if search.glossary == "soft" and not self._annotator:
+            raise UserError(
+                "glossary=soft needs a model that was trained with augment.terms. Set it to hard."
+            )
+        if not self._soft(search) and (search.sample or search.beam == 1):
             raise UserError(
                 f"a glossary needs beam search (beam={search.beam}, sample={str(search.sample).lower()}). "
                 "Set beam to at least 2, and sample to false."
@@ -43,9 +53,21 @@ class Glossary:
                 f"search.ban has {banned[0]!r}, a translation in the glossary. Remove one of them."
             )
 
-    def wanted(self, prepared: str, longest: int) -> tuple[Term, ...]:
-        """Return the terms that a translation of a prepared source text must contain. Raise `UserError` if
-        they need more than `longest` tokens."""
+    def _soft(self, search: SearchConfig) -> Annotator | None:
+        return None if search.glossary == "hard" else self._annotator
+
+    def annotated(self, prepared: str, longest: int, search: SearchConfig) -> list[int]:
+        """Return the tokens of a prepared source text with annotations of its terms. Return [] if they are
+        more than `longest`, and if `search` has to find the terms."""
+        annotator = self._soft(search)
+        ids = self.tokenizers.source.encode(annotator.annotated(prepared)) if annotator else []
+        return ids if len(ids) <= longest else []
+
+    def wanted(self, prepared: str, longest: int, search: SearchConfig) -> tuple[Term, ...]:
+        """Return the terms that a translation of a prepared source text must contain, () if annotations
+        suggest them. Raise `UserError` if they need more than `longest` tokens."""
+        if self._soft(search):
+            return ()
         terms = (*dict.fromkeys(self._index.found(self.tokenizers.source.restore(prepared))),)
         if (count := sum(map(largest, terms))) > longest:
             raise UserError(

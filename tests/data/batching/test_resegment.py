@@ -17,6 +17,7 @@ from nmt_cli.data.config import BatchConfig
 from nmt_cli.data.dataset import TOKENIZERS, Dataset, Split, open_dataset
 from nmt_cli.errors import UserError
 from nmt_cli.text.config import AugmentConfig, SamplingConfig
+from nmt_cli.text.placeholders import TERM, restored
 from nmt_cli.text.tokenizer import SIDES
 from nmt_cli.text.tokenizers import load_tokenizers
 from tests.data.corpora import Make, WritePairs, first_batches, ids_of
@@ -254,7 +255,49 @@ def test_augmentation_does_not_change_the_sampling(tmp_path: Path, resegmented: 
 
 def test_augmentation_without_effect_is_refused(dataset: Dataset) -> None:
     tokenizers = load_tokenizers(dataset.folder / TOKENIZERS)
-    with pytest.raises(UserError, match=r"needs a dataset with placeholder symbols.*placeholders=8"):
+    with pytest.raises(UserError, match=r"needs a dataset with symbols for placeholders.*placeholders=8"):
         refuse_no_effect(tokenizers, AugmentConfig(placeholders=0.1))
+    terms = AugmentConfig(terms=0.1, terms_file="terms.tsv")
+    with pytest.raises(
+        UserError, match=r"needs a dataset with symbols for terms.*--set tokenizer\.terms=true"
+    ):
+        refuse_no_effect(tokenizers, terms)
     with pytest.raises(UserError, match=r"add up to 1\.2"):
         AugmentConfig(upper=0.6, lower=0.6)
+    for values in ({"terms": 0.1}, {"terms_file": "terms.tsv"}):
+        with pytest.raises(UserError, match="need each other"):
+            AugmentConfig(**values)
+
+
+def test_seed_epoch_and_line_alone_decide_the_annotations(
+    tmp_path: Path,
+    make: Make,
+    write_pairs: WritePairs,
+    resegmented: Resegment,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lines = [(f"dog {n} ⟦<⟧ cat", f"Hund {n} ⟦<⟧ Katze") for n in range(100)]
+    make(
+        tmp_path / "out",
+        [write_pairs(tmp_path / "pairs", lines)],
+        "tokenizer.kind=char",
+        "tokenizer.terms=true",
+    )
+    of = open_dataset(tmp_path / "out")
+    (tmp_path / "terms.tsv").write_text("dog\tHund\ncat\tKatze\nbird\tKatze Hund\n", encoding="utf-8")
+    config = AugmentConfig(terms=0.5, terms_file=str(tmp_path / "terms.tsv"))
+    refuse_no_effect(load_tokenizers(of.folder / TOKENIZERS), config)
+    with resegmented(SamplingConfig(), of=of, augment=config, folder=tmp_path / "1") as epochs:
+        drawn = [texts(of, epochs.split(epoch)) for epoch in (0, 1)]
+    assert drawn[0] != drawn[1]
+    plain = texts(of, of.splits["train"])
+    assert {source.count(TERM) for source, _ in plain} == {0}
+    assert 30 < sum(TERM in source for source, _ in drawn[1]) < 70
+    for (source, _), (before, _) in zip(drawn[1], plain, strict=True):
+        assert restored(source, {}) == restored(before, {})
+    monkeypatch.setattr(resegment_module, "BLOCK_PAIRS", 7)
+    with resegmented(SamplingConfig(), of=of, augment=config, workers=2, folder=tmp_path / "2") as epochs:
+        assert texts(of, epochs.split(1)) == drawn[1]
+    (tmp_path / "terms.tsv").write_text("dog\n", encoding="utf-8")
+    with pytest.raises(UserError, match="line 1 needs a source and a translation"):
+        refuse_no_effect(load_tokenizers(of.folder / TOKENIZERS), config)

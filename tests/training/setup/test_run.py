@@ -15,7 +15,9 @@ import pytest
 import torch
 
 from nmt_cli.checkpoints.finding import checkpoints
+from nmt_cli.checkpoints.model_folder import TERMS, read_model
 from nmt_cli.checkpoints.run_folder import read_state
+from nmt_cli.corpus.files import sha256
 from nmt_cli.data import guard as guard_module
 from nmt_cli.data.dataset import Dataset
 from nmt_cli.data.preprocessing.preprocess import Outcome
@@ -282,6 +284,32 @@ def test_a_run_of_another_dataset_is_refused(
     make(tmp_path / "other-vocabulary", [toy], "tokenizer.kind=word")
     message = complaint(dataset=tmp_path / "other-vocabulary")
     assert message.endswith("step-00000004 was trained with another vocabulary. Choose another --out.")
+
+
+def test_a_run_with_terms_resumes_exactly_and_records_them(
+    go: Go, run: Path, tmp_path: Path, make: Make, toy_pairs: Any, toy: str, complaint: Complaint
+) -> None:
+    terms, data, whole = tmp_path / "terms.tsv", tmp_path / "with-symbols", tmp_path / "whole"
+    make(data, [toy], "tokenizer.terms=true")
+    words = {source.split()[0].lower(): target.split()[0] for source, target in toy_pairs}
+    terms.write_text("".join(f"{source}\t{target}\n" for source, target in words.items()), encoding="utf-8")
+    settings = ("augment.terms=1", f"augment.terms_file={terms}", "training.max_steps=8")
+    go(*settings, dataset=data, out=whole)
+    go(*settings, dataset=data, stop_at=3)
+    assert list(checkpoints(run)) == [3]
+    moved = ("augment.terms=1", f"augment.terms_file={shutil.copy(terms, tmp_path / 'copy')}", settings[2])
+    assert go(*moved, dataset=data)[0]
+    assert not differing(tensors_of(run), tensors_of(whole))
+    (read,) = {read_model(checkpoint).identity.trained_on[TERMS] for checkpoint in checkpoints(run).values()}
+    assert read == sha256(terms)
+    plain = tmp_path / "plain"
+    go("training.max_steps=8", dataset=data, out=plain)
+    assert differing(tensors_of(plain), tensors_of(whole))
+    terms.write_text("a\tb\n", encoding="utf-8")
+    message = complaint(*settings, dataset=data)
+    assert message.endswith(
+        "step-00000008 was trained with another augment.terms_file. Choose another --out."
+    )
 
 
 def test_a_damaged_checkpoint_is_reported_with_its_file(go: Go, run: Path, complaint: Complaint) -> None:

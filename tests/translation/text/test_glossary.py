@@ -2,12 +2,16 @@
 
 import re
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from nmt_cli.decoding.config import SearchConfig
+from nmt_cli.decoding.config import SearchConfig, TranslateConfig
 from nmt_cli.errors import UserError
-from nmt_cli.translation.loading import Loaded
+from nmt_cli.text.placeholders import TERM, TERM_END
+from nmt_cli.text.tag_placement import units
+from nmt_cli.translation.loading import Loaded, Where, load
 from nmt_cli.translation.text.glossary import Glossary
 
 BEAM = SearchConfig(beam=4)
@@ -58,6 +62,8 @@ def test_a_term_that_cannot_be_used_is_refused(
 def test_settings_and_models_that_do_not_suit_a_glossary_are_refused(copier: Loaded) -> None:
     tokenizers = copier.translator.tokenizers
     glossary = Glossary(tokenizers, {"a": ["b"]})
+    with pytest.raises(UserError, match=r"glossary=soft needs .* augment\.terms\. Set it to hard"):
+        copier.searching(SearchConfig(glossary="soft"), glossary=glossary)
     for search in (SearchConfig(beam=1), SearchConfig(sample=True)):
         with pytest.raises(UserError, match="a glossary needs beam search"):
             copier.searching(search, glossary=glossary)
@@ -66,3 +72,46 @@ def test_settings_and_models_that_do_not_suit_a_glossary_are_refused(copier: Loa
     assert copier.searching(BEAM, glossary=Glossary(replace(tokenizers), {"a": ["b"]}))
     with pytest.raises(UserError, match="belongs to another model"):
         copier.searching(BEAM, glossary=Glossary(replace(tokenizers, files={}), {"a": ["b"]}))
+
+
+@pytest.fixture(scope="module")
+def annotating(made_models: Path) -> Loaded:
+    """Return a model that copies its input, as if it had learnt annotations of terms."""
+    return load([made_models / "terms"], TranslateConfig(search=BEAM), Where("cpu", 1, 1, "fp32"))
+
+
+@pytest.mark.parametrize("setting", ["auto", "soft"])
+@pytest.mark.parametrize("beam", [1, 4])
+def test_a_model_that_learnt_terms_gets_annotations(annotating: Loaded, setting: Any, beam: int) -> None:
+    tokenizers = annotating.translator.tokenizers
+    glossary = Glossary(tokenizers, {"ab": ["xy", "z"], "⟦<⟧": ["⟦>⟧"]}, annotates=annotating.annotates)
+    lines = ["c ab, .Ab", "⟦<⟧ ab ⟦>⟧", "ab ⟦1⟧", "", "c", f"{'a' * 60} ab", f"{'c' * 60}. ab {'c' * 50}"]
+    search = SearchConfig(beam=beam, glossary=setting)
+    translator = annotating.searching(search, aligned=True, glossary=glossary)
+    translations = translator.translate(annotating.models, lines)
+    # This model copies annotations, too. They are never in the text of a translation.
+    assert [one.text for one in translations] == lines
+    sources = [[tokenizers.source.decode(one.tokens) for one in t.line.sentences] for t in translations]
+    assert sources[0] == ["c ⟦<⟧ xy ⟦<⟧ z ⟦>⟧ ab, . ⟦+⟧ ⟦<⟧ xy ⟦<⟧ z ⟦>⟧ Ab"]
+    assert sources[4:6] == [["c"], [lines[5]]]  # the annotated line would be too long
+    assert not any(one.terms for t in translations for one in t.line.sentences)
+    shares = translations[0].shares
+    assert [max(row, key=row.__getitem__) for row in shares] == [*range(len(units(lines[0])))]
+
+
+def test_a_model_that_learnt_terms_can_search_for_them(annotating: Loaded) -> None:
+    glossary = Glossary(annotating.translator.tokenizers, {"ab": ["xy"]}, annotates=True)
+    hard = SearchConfig(beam=4, glossary="hard")
+    (one,) = annotating.searching(hard, glossary=glossary).translate(annotating.models, ["ab c"])
+    assert "xy" in words(one.text)
+    with pytest.raises(UserError, match="a glossary needs beam search"):
+        annotating.searching(SearchConfig(beam=1, glossary="hard"), glossary=glossary)
+
+
+def test_text_that_looks_like_a_symbol_stays_text(annotating: Loaded) -> None:
+    lines = ["a ⟦<⟧ b ⟦>⟧", "⟦>⟧", "⟦<⟧⟦<⟧ b"]
+    translations = annotating.translator.translate(annotating.models, lines)
+    assert [one.text for one in translations] == lines
+    source = annotating.translator.tokenizers.source
+    symbols = {source.numbering.symbols[symbol] for symbol in (TERM, TERM_END)}
+    assert not any(symbols & {*one.tokens} for t in translations for one in t.line.sentences)
