@@ -34,7 +34,7 @@ def opened(path: Path) -> Iterator[zipfile.ZipFile]:
     except (*DAMAGE, OSError) as error:
         if isinstance(error, OSError) and error.errno:
             raise
-        raise UserError(f"{path} is damaged, or not a zip archive ({error}). Copy it again.") from error
+        raise UserError(f"{path} is not a complete zip archive ({error}). Copy it again.") from error
 
 
 @contextmanager

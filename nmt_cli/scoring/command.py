@@ -62,7 +62,8 @@ class CommandScorer:
             raise self._failure
         if code != 0 or count < total:
             end = "did not end" if code is None else f"failed with exit code {code}" if code else "ended"
-            raise self._error(f"{end} after {count:,} of {total:,} scores")
+            advice = "" if code else ". Print one number for each line read"
+            raise self._error(f"{end} after {count:,} of {total:,} scores{advice}")
 
     @contextmanager
     def _running(self, rows: Iterable[dict[str, str]]) -> Iterator[tuple[Popen[bytes], IO[bytes]]]:

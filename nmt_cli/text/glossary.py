@@ -39,6 +39,7 @@ def terms_of(rows: Iterable[Sequence[str]], row_name: str) -> Terms:
     """Return the terms of rows, each with a source and its accepted translations. Skip empty rows. Raise
     `UserError` for incomplete rows, a repeated source and no terms. Messages have `row_name` and a number."""
     terms: dict[str, list[str]] = {}
+    numbers: dict[str, int] = {}
     for number, row in enumerate(rows, start=1):
         source, *forms = [cell.strip() for cell in row] or [""]
         if not source and not any(forms):
@@ -46,8 +47,12 @@ def terms_of(rows: Iterable[Sequence[str]], row_name: str) -> Terms:
         if not source or not any(forms):
             raise UserError(f"{row_name} {number:,} needs a source and a translation. Add them.")
         if source in terms:
-            raise UserError(f"{row_name} {number:,} repeats {source!r}. Put its translations into one.")
-        terms[source] = [form for form in forms if form]
+            first = f"{row_name.split()[-1]} {numbers[source]:,}"
+            raise UserError(
+                f"{row_name} {number:,} repeats the term {source!r} of {first}. "
+                f"Put all its translations into {first}."
+            )
+        terms[source], numbers[source] = [form for form in forms if form], number
     if not terms:
         raise UserError(f"the glossary is empty: no {row_name} has a source and a translation. Add one.")
     return terms

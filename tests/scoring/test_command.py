@@ -66,7 +66,7 @@ def test_large_input_and_output_do_not_deadlock() -> None:
         ("echo 1; kill -9 $$", "failed with exit code -9 after 1 of 3 scores"),
         ("printf '1\\n2\\n3\\n'; exit 1", "failed with exit code 1 after 3 of 3 scores"),
         ("no-such-program", "failed with exit code 127"),
-        ("cat > /dev/null; echo 1", "ended after 1 of 3 scores"),
+        ("cat > /dev/null; echo 1", "ended after 1 of 3 scores. Print one number for each line read."),
         ("yes 1", "printed more lines than the 3 that it read"),
         ("echo 1; echo; echo 3", "printed '' in line 2, which is not a finite number"),
         ("echo 1; echo 0.x", "printed '0.x' in line 2"),

@@ -111,11 +111,12 @@ def score(
         _by_model(model, source, inputs[0], as_json, quiet, unused=bool(neural) or any(unused))
         return
     if not references and not source:
-        raise click.UsageError(
-            "Missing option '--reference' (or --source for --model, --metric comet or --scorer)."
-        )
-    if (COMET in metrics) != bool(metric_model) or (device and not metric_model):
-        raise click.UsageError("--metric comet and --metric-model work only together, as --device with both.")
+        instead = "--metric comet, --scorer and --model can use --source FILE instead"
+        raise click.UsageError(f"Give --reference FILE. {instead}.")
+    if COMET in metrics and not metric_model:
+        raise click.UsageError("--metric comet needs --metric-model FOLDER.")
+    if COMET not in metrics and (metric_model or device):
+        raise click.UsageError(f"{'--metric-model' if metric_model else '--device'} needs --metric comet.")
 
     from nmt_cli.cli.reports.score import show, show_json
     from nmt_cli.scoring.evaluate import Evaluation, evaluate

@@ -70,8 +70,8 @@ def read(folder: Path, options: ImportOptions) -> Foreign:
         foreign = t5.read(folder, settings, _tensors(folder), options)
         return replace(foreign, search=_search(folder, settings))
     if kind not in NORMS:
-        kinds = " and ".join([*NORMS, *t5.KINDS])
-        raise UserError(f"{folder} is a model of kind {kind}. nmt import supports {kinds}.")
+        kinds = ", ".join([*NORMS, *t5.KINDS])
+        raise UserError(f"{folder}: model_type is {kind}, but nmt import supports only {kinds}.")
     tensors = common_tensors(_tensors(folder), usual_names, str(folder))
     if kind == "pegasus" and _separate(folder):
         raise UserError(f"{folder} has two vocabularies in one matrix, which nmt import does not support.")

@@ -263,8 +263,10 @@ def _vocabulary_files(folder: Path, decoder: Mapping[str, Any]) -> dict[Side, Pa
     files = [path for path in files if Path(os.path.realpath(path)).parent == inside and path.is_file()]
     files = files or sorted(folder.glob("*vocab*.yml")) or sorted(folder.glob("*vocab*.spm"))
     files = files or sorted(folder.glob("*.spm"))
-    if len(files) not in (1, 2):
-        listed = ", ".join(path.name for path in files) or "no vocabulary (.yml or .spm)"
+    if not files:
+        raise UserError(f"{folder} has no vocabulary. Copy its .spm or .yml file, such as vocab.spm, there.")
+    if len(files) > 2:
+        listed = ", ".join(path.name for path in files)
         raise UserError(f"{folder} has {listed}. Keep one, or one for each side.")
     if files[0].suffix == ".spm" and len(files) == 2:  # the source model is named src or source
         files.sort(key=lambda path: not re.search(r"src|source", path.name))

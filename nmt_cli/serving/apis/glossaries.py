@@ -91,14 +91,14 @@ async def in_request(service: Service, fields: Fields, direction: Direction) -> 
     if isinstance(value, str):
         try:
             value = json.loads(value)
-        except (ValueError, RecursionError) as error:
-            raise Refused(400, "glossary is not JSON.") from error
+        except (ValueError, RecursionError):
+            value = None
     if isinstance(value, dict):
         value = [
             [source, *(forms if isinstance(forms, list) else [forms])] for source, forms in value.items()
         ]
     if not isinstance(value, list) or not all(isinstance(row, list) for row in value):
-        raise Refused(400, "glossary must be an object, or a list of lists.")
+        raise Refused(400, "glossary must be a JSON object or a list of lists.")
     rows = ([clean(text) if isinstance(text, str) else text for text in row] for row in value)
     return await _encoded(service, _terms(rows, MAX_TERMS_IN_REQUEST), direction)
 

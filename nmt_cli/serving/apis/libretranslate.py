@@ -93,7 +93,8 @@ async def find_direction(
     if direction := served.find(source, target):
         return direction, guess
     offered = ", ".join(served.targets(served.resolve(source) or "")) or "none"
-    raise Refused(400, f"No model translates {shown(source)} into {shown(target)}. Its targets: {offered}.")
+    known = f"Targets of {shown(source)}: {offered}"
+    raise Refused(400, f"No model translates {shown(source)} into {shown(target)}. {known}.")
 
 
 def _body(

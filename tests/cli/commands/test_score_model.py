@@ -117,7 +117,7 @@ def test_translations_get_the_score_that_the_search_reported(
         (("--model", "MODEL", "SOURCE"), "--model and --source work only together"),
         (("--source", "SOURCE", "SOURCE"), "--model and --source work only together"),
         (("--model", "MODEL", "--source", "SOURCE", "--metric", "bleu", "SOURCE"), "Remove the others"),
-        (("SOURCE",), "Missing option '--reference'"),
+        (("SOURCE",), "Give --reference FILE"),
     ],
     ids=["no source", "no model", "a metric too", "neither"],
 )

@@ -442,6 +442,8 @@ def test_packages_are_imported_once_for_the_server(tmp_path: Path, cache: Path) 
 def test_a_package_that_cannot_be_imported_is_named_and_leaves_no_folder(tmp_path: Path, cache: Path) -> None:
     path = package(tmp_path)
     path.write_bytes(path.read_bytes()[:-400])
-    with pytest.raises(UserError, match=r"package\.argosmodel is damaged.*Leave .*package\.argosmodel out\."):
+    with pytest.raises(
+        UserError, match=r"package\.argosmodel is not a complete zip.*leave .*package\.argosmodel out\."
+    ):
         model_folders([path], print)
     assert not cache.exists()

@@ -88,7 +88,7 @@ def test_an_imported_model_is_trained_further_on_its_own_tokeniser(
 @pytest.mark.parametrize(
     ("name", "settings", "message"),
     [
-        ("config.json", {"model_type": "bart"}, "is a model of kind bart"),
+        ("config.json", {"model_type": "bart"}, "model_type is bart"),
         ("config.json", {"scale_embedding": False}, "scale_embedding is False"),
         ("config.json", {"decoder_attention_heads": 2}, "decoder_attention_heads is 2"),
         ("config.json", {"decoder_ffn_dim": 64}, "decoder_ffn_dim is 64"),

@@ -189,7 +189,7 @@ def test_settings_of_transformers_5_and_weights_in_parts_give_the_same_model(tmp
     [
         ({}, ("en", None), "Add --source-lang and --target-lang"),
         ({}, ("en", "xx"), r"has no language xx\. It has de, fr, pt_BR"),
-        ({"model_type": "umt5"}, ("en", "de"), "is a model of kind umt5"),
+        ({"model_type": "umt5"}, ("en", "de"), "model_type is umt5"),
         ({"feed_forward_proj": "gated-relu"}, ("en", "de"), "feed_forward_proj is gated-relu"),
         ({"relative_attention_num_buckets": 8}, ("en", "de"), "num_buckets is 8, but nmt supports only 32"),
         ({"d_kv": 16}, ("en", "de"), r"q_proj.weight is \[48, 32\], not \[64, 32\]"),

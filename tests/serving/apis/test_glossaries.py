@@ -32,13 +32,13 @@ def test_libretranslate_takes_a_glossary(client: Client, glossary: object) -> No
 @pytest.mark.parametrize(
     ("glossary", "message"),
     [
-        ("{", "glossary is not JSON"),
-        (7, "must be an object, or a list of lists"),
-        (["ab", "xy"], "must be an object, or a list of lists"),
+        ("{", "glossary must be a JSON object"),
+        (7, "must be a JSON object or a list of lists"),
+        (["ab", "xy"], "must be a JSON object or a list of lists"),
         ({"ab": 7}, "Entry 1 must have texts of up to 200 characters"),
         ({"ab": []}, "entry 1 needs a source and a translation"),
         ({"ab": "xy", "": "z"}, "entry 2 needs a source and a translation"),
-        ([["ab", "xy"], ["ab", "z"]], "entry 2 repeats 'ab'"),
+        ([["ab", "xy"], ["ab", "z"]], "entry 2 repeats the term 'ab' of entry 1"),
         ({"ab": "x" * 201}, "Entry 1 must have texts of up to 200 characters"),
         ({str(number): "x" for number in range(1001)}, "more than 1,000 entries"),
         ({}, "the glossary is empty"),

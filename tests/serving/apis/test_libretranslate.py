@@ -121,7 +121,7 @@ def test_the_server_returns_the_translations_of_the_library(client: Client, germ
         ({"target": ["de"]}, "target must be a text."),
         ({"source": "xx"}, "Language xx is not supported. Supported: en, de."),
         ({"target": "\ud800"}, "Language \ufffd is not supported. Supported: en, de."),
-        ({"source": "de"}, "No model translates de into de. Its targets: none."),
+        ({"source": "de"}, "No model translates de into de. Targets of de: none."),
         ({"alternatives": -1}, "alternatives must be from 0 to 5."),
         ({"alternatives": 6}, "alternatives must be from 0 to 5."),
         ({"alternatives": True}, "alternatives must be a whole number."),
