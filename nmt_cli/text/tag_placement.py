@@ -19,6 +19,9 @@ UNIT = re.compile(rf"[{SPACELESS}]|{WORD}(?:[-'’.,:/@&_]+{WORD})*|[^\s{SPACELE
 THRESHOLD = 0.6
 """A target unit belongs to an element if it attends to the element with more than this share."""
 
+MAX_GAP = 3
+"""Maximum number of target units between an element and its child that the element then also covers."""
+
 MIN_SHARE = 0.01
 """Smaller shares are left out."""
 
@@ -46,10 +49,10 @@ def placed(
     """Return the translation `target` of `source` with the tags of all `elements` of `source`.
 
     `escape` prepares text for markup. Each element covers the run of target units with the highest sum of
-    share - `THRESHOLD`, inside its parent and outside its siblings. An element of all units of its parent
-    covers all units of its parent. Tags inside a word stay there if the translation has the same word. An
-    element without units is before the unit that follows it. The result without tags, and without elements
-    whose content stays, is always `target`.
+    share - `THRESHOLD`, and nearby runs of its children, inside its parent and outside its siblings. An
+    element of all units of its parent covers all units of its parent. Tags inside a word stay there if the
+    translation has the same word. An element without units is before the unit that follows it. The result
+    without tags, and without elements whose content stays, is always `target`.
     """
     page = _Page(source, target, shares, escape)
     return page.filled(elements, (0, len(page.spans_S)), (0, len(page.spans_T)), (0, len(target)))
@@ -96,7 +99,7 @@ class _Page:
         left = [number for number in range(len(elements)) if number not in runs]
         for number in sorted(left, key=lambda n: covered[n][1] - covered[n][0]):
             is_whole = covered[number] == inside and not runs
-            run = room if is_whole else self._best_run(covered[number], free)
+            run = room if is_whole else self._run(elements[number], free)
             if run[0] < run[1]:
                 runs[number] = run
                 places[number] = self.spans_T[run[0]][0], self.spans_T[run[1] - 1][1]
@@ -133,6 +136,16 @@ class _Page:
         first = bisect_right(self.spans_S, element.start, key=lambda span: span[1])
         last = bisect_left(self.spans_S, element.end, key=lambda span: span[0])
         return first, max(first, last) if element.start < element.end else first
+
+    def _run(self, element: Element, free: Collection[int]) -> Span:
+        """Return the best run of `element`. Include the best run of each child, if at most `MAX_GAP` units,
+        all in `free`, are in between."""
+        first, last = self._best_run(self._covered(element), free)
+        for start, end in (self._best_run(self._covered(child), free) for child in element.children):
+            gap = range(last, start) if last <= start else range(end, first)
+            if first < last and start < end and len(gap) <= MAX_GAP and all(unit in free for unit in gap):
+                first, last = min(first, start), max(last, end)
+        return first, last
 
     def _best_run(self, covered: Span, free: Collection[int]) -> Span:
         """Return the run of target units in `free` with the highest sum of share - `THRESHOLD`. At an end, it
