@@ -52,6 +52,13 @@ def must_exist(path: str | Path) -> Path:
     return Path(path)
 
 
+def not_empty(_: click.Context, parameter: click.Parameter, text: str | None) -> str | None:
+    """Return the `text` of an option. Raise `UsageError` if it is empty."""
+    if text is not None and not text.strip():
+        raise click.UsageError(f"{parameter.opts[0]} is empty. Give a value, or omit the option.")
+    return text
+
+
 class Number(click.ParamType[int]):
     """A whole number within bounds as the type of an option. The error for another names the bounds."""
 

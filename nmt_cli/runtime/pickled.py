@@ -67,8 +67,7 @@ def read_pickled(path: Path) -> Any:
         except Exception as error:  # the bytes are arbitrary, so the error may be of any kind
             match = REFUSED.search(str(error))
             if not match:
-                first = " ".join(str(error).split("\n")[0].split())[:120]
-                raise UserError(f"{path} is damaged or not a PyTorch file ({first}).") from error
+                raise UserError(f"{path} is damaged or not a PyTorch file. Copy it again.") from error
             name = match[1]
             if name in allowed or not name.startswith(STAND_INS):
                 raise UserError(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, get_args
 
 import click
 
-from nmt_cli.cli.options import COUNT, EXISTING, PATH, Command, common, printer
+from nmt_cli.cli.options import COUNT, EXISTING, PATH, Command, common, not_empty, printer
 from nmt_cli.errors import printable
 from nmt_cli.training.config import ValidationMetric
 
@@ -32,7 +32,7 @@ LAST = 5
     help="Metric of --select.  [default: the run's]",
 )
 @click.option("--metric-model", type=EXISTING, metavar="FOLDER", help="COMET model of --metric comet.")
-@click.option("--licence", default="", help="Licence of the data, for README.md.")
+@click.option("--licence", callback=not_empty, help="Licence of the data, for README.md.")
 @common
 def average_checkpoints(
     models: tuple[Path, ...],
@@ -42,7 +42,7 @@ def average_checkpoints(
     select: bool,
     metric: ValidationMetric | None,
     metric_model: Path | None,
-    licence: str,
+    licence: str | None,
     quiet: bool,
 ) -> None:
     """Average the weights of checkpoints or models.
@@ -72,7 +72,7 @@ def average_checkpoints(
 
     run, file, several = models[0], WEIGHTS, len(models) > 1 or not checkpoints(models[0])
     settings = "" if several else read_if_exists(run / SETTINGS).decode(errors="replace")
-    about = About(licence=licence, settings=settings)
+    about = About(licence=licence or "", settings=settings)
     if several:
         if used:
             find_model(run)  # raises a clearer error if the run has no checkpoint yet

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from nmt_cli.cli.options import EXISTING, PATH, Command, common, printer, warn
+from nmt_cli.cli.options import EXISTING, PATH, Command, common, not_empty, printer, warn
 
 EXAMPLES = 3
 """Number of differing translations that --check prints."""
@@ -29,7 +29,7 @@ EXAMPLES = 3
     help="Numeric precision.",
 )
 @click.option("--check", is_flag=True, help="Compare translations with both toolkits.")
-@click.option("--licence", default="", help="Licence of the model, for README.md.")
+@click.option("--licence", callback=not_empty, help="Licence of the model, for README.md.")
 @click.option("--push", metavar="OWNER/NAME", help="Upload to this repository on the Hub.")
 @click.option("--private", is_flag=True, help="Make the repository private if it is new.")
 @common
@@ -39,7 +39,7 @@ def export(
     out: Path,
     precision: str,
     check: bool,
-    licence: str,
+    licence: str | None,
     push: str | None,
     private: bool,
     quiet: bool,
@@ -72,7 +72,7 @@ def export(
     folder = find_model(model)
     read = read_model(folder)
     translate = exporting.TOOLKITS[form].translator(read) if check else None
-    notes = exporting.export(read, form, out, precision, facts_of(folder, read), licence)  # type: ignore[arg-type]
+    notes = exporting.export(read, form, out, precision, facts_of(folder, read), licence or "")  # type: ignore[arg-type]
     show = printer(quiet)
     show(f"{out}: {model} for {form}, {precision}")
     for note in notes:

@@ -11,10 +11,12 @@ import click
 
 from nmt_cli.cli.options import (
     DEVICE,
+    EXISTING,
     PATH,
     CommandWithSettings,
     chosen,
     common,
+    not_empty,
     typed_settings,
     with_settings,
 )
@@ -70,8 +72,8 @@ log-probability per line.
     type=click.Choice([*get_args(Metric), COMET]),
     help="Metric. Repeatable.",
 )
-@click.option("--metric-model", type=PATH, metavar="FOLDER", help="Model of --metric comet.")
-@click.option("--scorer", "command", metavar="COMMAND", help="Score with a command.")
+@click.option("--metric-model", type=EXISTING, metavar="FOLDER", help="Model of --metric comet.")
+@click.option("--scorer", "command", metavar="COMMAND", callback=not_empty, help="Score with a command.")
 @click.option("--device", type=DEVICE, help="Device of --metric comet.  [default: auto]")
 @click.option("--sentences", is_flag=True, help="Also score each line, as tab-separated values.")
 @click.option("--documents", type=PATH, metavar="FILE", help="Score documents. FILE has an id per line.")

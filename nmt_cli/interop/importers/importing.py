@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
+from nmt_cli.checkpoints.finding import SETTINGS, checkpoints
 from nmt_cli.checkpoints.foreign import Imported, foreign_kind, in_words, remedy
 from nmt_cli.errors import UserError
 from nmt_cli.interop import hub
@@ -18,6 +19,9 @@ SUPPORTED = (
 )
 NEEDED = ["*.json", "model*.safetensors", "*.spm", "*.model", "*_vocabulary.txt", "nmt-tokenizer/*"]
 """Files to download from the Hub. Other weights are downloaded only if there are no safetensors."""
+
+WEIGHTS = (".bin", ".npz", ".safetensors", ".argosmodel", ".pt", ".zip")
+"""Suffixes of files that cannot be empty."""
 
 BOUNDS: Mapping[tuple[str, ...], tuple[int, int]] = {
     ("beam",): (1, 100),
@@ -38,6 +42,9 @@ def read(source: str, options: ImportOptions) -> Foreign:
         path = hub.download(source, NEEDED)
         if not any(path.glob("*.safetensors")):
             path = hub.download(source, [*NEEDED, ctranslate2.WEIGHTS, huggingface.PICKLED])
+    for file in sorted(path.iterdir()) if path.is_dir() else [path]:
+        if file.suffix in WEIGHTS and file.is_file() and not file.stat().st_size:
+            raise UserError(f"{file} is empty. Copy it again.")
     foreign = _read(path, options)
     if options.positions and foreign.config.positions != POSITIONS[options.positions]:
         raise UserError(f"{source} has only one kind of positions. Omit --positions.")
@@ -73,4 +80,6 @@ def _read(path: Path, options: ImportOptions) -> Foreign:
         return marian.read(path, options)
     if ".pt" in suffixes:
         return fairseq.read(path, options)
+    if (path / SETTINGS).is_file() or checkpoints(path):
+        raise UserError(f"{path} is a run folder of nmt already. Use it as it is: nmt translate {path}.")
     raise UserError(f"{path} is not a model that nmt import supports. It takes {SUPPORTED}.")

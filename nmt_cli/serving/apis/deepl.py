@@ -31,7 +31,9 @@ async def translate(service: Service, fields: Fields) -> Response:
     server (429) or a failure (503)."""
     texts = fields.texts("text")
     source = fields.text("source_lang", libretranslate.AUTO)
-    markup = DIALECTS.get(fields.text("tag_handling", ""))
+    markup = (
+        DIALECTS[fields.chosen("tag_handling", (*DIALECTS,))] if fields.text("tag_handling", "") else None
+    )
     if (formality := fields.text("formality", "")) in ("more", "less"):
         raise Refused(400, f"formality is not supported. Send prefer_{formality}, which has no effect.")
     ignored = fields.texts("ignore_tags") if fields.values.get("ignore_tags") else []

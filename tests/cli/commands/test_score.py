@@ -288,13 +288,14 @@ def test_a_command_scores_lines(nmt: Nmt, ref: Path, worse: Path) -> None:
     ("arguments", "code", "message"),
     [
         (["--metric", "comet", "--reference", "REF"], 2, "--metric-model"),
-        (["--metric-model", "x", "--reference", "REF"], 2, "--metric-model needs --metric comet"),
+        (["--metric-model", "REF", "--reference", "REF"], 2, "--metric-model needs --metric comet"),
         (["--device", "cpu", "--reference", "REF"], 2, "--device needs --metric comet"),
         (
             ["--metric", "comet", "--metric-model", "x", "--source", "REF"],
             1,
-            "x has no hparams",
+            "x does not exist",
         ),
+        (["--scorer", "", "--reference", "REF"], 2, "--scorer is empty"),
         (["--scorer", "cat"], 2, "Give --reference FILE"),
         (["--scorer", "cat", "--source", "REF", "--metric", "bleu"], 1, "--metric bleu needs references"),
         (["--scorer", "cat", "--reference", "REF", "--reference", "REF"], 1, "Give --reference once"),

@@ -85,6 +85,13 @@ def test_an_imported_model_is_trained_further_on_its_own_tokeniser(
     assert 0 < float((bias[1] - bias[0]).abs().max()) < 0.1
 
 
+def test_a_run_and_an_empty_file_are_refused_by_name(tmp_path: Path) -> None:
+    assert_refused(Path(__file__).parents[2] / "golden" / "run", "is a run folder of nmt already")
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "model.bin").touch()
+    assert_refused(tmp_path, r"model\.bin is empty\. Copy it again")
+
+
 @pytest.mark.parametrize(
     ("name", "settings", "message"),
     [

@@ -37,6 +37,11 @@ def test_ignored_elements_are_not_translated(client: Client) -> None:
     assert client.form("/v2/translate", fields).json()["translations"][0]["text"] == "<k>A  B</k> C"
 
 
+def test_an_unknown_kind_of_markup_is_refused(client: Client) -> None:
+    answer = client.post("/v2/translate", {"text": "a", "target_lang": "DE", "tag_handling": "pdf"})
+    assert (answer.status, answer.json()) == (400, {"message": "tag_handling must be html or xml."})
+
+
 def test_errors_have_a_message(client: Client) -> None:
     assert client.post("/v2/translate", {"text": "a"}).json() == {"message": "target_lang is missing."}
 
