@@ -55,8 +55,10 @@ def blocks_of(text: str, form: Format, ignored: Collection[str] = ()) -> list[Bl
             return list(_xliff(text))
         case "po":
             return list(_po(text))
-        case _:
+        case "srt" | "vtt":
             return list(_subtitles(text, escaped if form == "vtt" else str))
+        case _:
+            raise UserError(f"form must be one of {', '.join(FORMATS)} (got {form!r}).")
 
 
 class _Element(NamedTuple):

@@ -26,7 +26,7 @@ def read_terms(path: Path) -> Terms:
     """Return the terms of a UTF-8 file with a term per line: source, target and further accepted forms of the
     target, separated by tabs. Skip empty lines. Raise `UserError` with the line for any other content."""
     try:
-        lines = path.read_bytes().decode("utf-8-sig").splitlines()
+        lines = path.read_bytes().decode("utf-8-sig").split("\n")
     except UnicodeDecodeError as error:
         number = error.object.count(b"\n", 0, error.start) + 1
         raise UserError(f"{path} line {number:,} is not UTF-8. Convert the file.") from error

@@ -1,6 +1,7 @@
 """Files in formats with text to translate."""
 
 from contextlib import suppress
+from typing import cast
 
 import pytest
 from hypothesis import given
@@ -193,6 +194,11 @@ DAMAGED: list[tuple[Format, str, str]] = [
 def test_a_damaged_file_is_refused(form: Format, text: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
         blocks_of(text, form)
+
+
+def test_an_unknown_format_is_refused() -> None:
+    with pytest.raises(UserError, match=r"form must be one of html, xml, .* vtt \(got 'pdf'\)"):
+        blocks_of("a", cast(Format, "pdf"))
 
 
 @pytest.mark.parametrize("form", ["html", "xml", "srt", "vtt"])

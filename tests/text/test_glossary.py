@@ -23,8 +23,8 @@ def annotator(**terms: list[str]) -> Annotator:
 
 def test_a_file_has_a_term_per_line(tmp_path: Path) -> None:
     path = tmp_path / "terms.tsv"
-    path.write_text("house\tHaus\t Hauses\n\nred wine\tRotwein\r\n", encoding="utf-8-sig")
-    assert read_terms(path) == {"house": ["Haus", "Hauses"], "red wine": ["Rotwein"]}
+    path.write_text("house\tHaus\t Hauses\n\nred\u2028wine\tRotwein\r\n", encoding="utf-8-sig", newline="")
+    assert read_terms(path) == {"house": ["Haus", "Hauses"], "red\u2028wine": ["Rotwein"]}
 
 
 @pytest.mark.parametrize(

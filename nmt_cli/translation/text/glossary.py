@@ -26,6 +26,8 @@ class Glossary:
         source = tokenizers.source
         encoded: list[tuple[str, Term]] = []
         for term, forms in terms.items():
+            if not isinstance(forms, list | tuple) or not all(isinstance(form, str) for form in forms):
+                raise UserError(f"the glossary term {term!r} needs a list of translations (got {forms!r}).")
             texts = [source.normalizer(term), *map(tokenizers.target.normalizer, forms)]
             if not forms or not all(texts):
                 raise UserError(f"the glossary term {term!r} needs a source and a translation. Add them.")

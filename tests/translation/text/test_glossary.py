@@ -50,11 +50,12 @@ def test_each_part_of_a_long_line_has_its_terms(copier: Loaded) -> None:
         ({"a": []}, "'a' needs a source and a translation"),
         ({" ": ["a"]}, "' ' needs a source"),
         ({"a  b": ["c"], "a b": ["d"]}, "'a b' twice"),
+        ({"a": 5}, "'a' needs a list of translations"),
+        ({"a": "bc"}, "'a' needs a list of translations"),
+        ({"a": [5]}, "'a' needs a list of translations"),
     ],
 )
-def test_a_term_that_cannot_be_used_is_refused(
-    copier: Loaded, terms: dict[str, list[str]], message: str
-) -> None:
+def test_a_term_that_cannot_be_used_is_refused(copier: Loaded, terms: Any, message: str) -> None:
     with pytest.raises(UserError, match=message):
         Glossary(copier.translator.tokenizers, terms)
 
