@@ -95,9 +95,11 @@ class OddInput:
 
 
 def _foreign(first: bytes) -> str | None:
-    """Return a warning if `first`, the first line, is UTF-16, gzip or a WMT test set, or None."""
+    """Return a warning if `first`, the first line, is UTF-16, zip, gzip or a WMT test set, or None."""
     if first.startswith(UTF16_MARKS):
         return "the input looks like UTF-16. Convert it to UTF-8 first: iconv -f UTF-16 -t UTF-8."
+    if first.startswith(b"PK\x03\x04"):
+        return "the input looks like a zip archive, such as .docx. Save it as text or HTML."
     if first.startswith(GZIP_MARK):
         return "the input looks compressed. Decompress it first (gzip -dc), or name the file with --input."
     if TEST_SET.match(first):

@@ -52,9 +52,10 @@ def test_plain_text_causes_no_warning(text: str) -> None:
     ("first", "message"),
     [
         ("the ladder".encode("utf-16"), "looks like UTF-16. Convert it to UTF-8 first"),
+        (b"PK\x03\x04a", "looks like a zip archive, such as .docx. Save it as text or HTML"),
         (gzip.compress(b"the ladder\n"), "looks compressed. Decompress it first (gzip -dc)"),
     ],
-    ids=["utf-16", "gzip"],
+    ids=["UTF-16", "zip", "gzip"],
 )
 def test_binary_input_causes_one_warning(first: bytes, message: str) -> None:
     odd = odd_input()
