@@ -71,7 +71,7 @@ def export(
         hub.check_pushable(push)
     folder = find_model(model)
     read = read_model(folder)
-    translate = exporting.TOOLKITS[form].translator(read) if check else None
+    translate = exporting.translator(read, form) if check else None
     notes = exporting.export(read, form, out, precision, facts_of(folder, read), licence or "")  # type: ignore[arg-type]
     show = printer(quiet)
     show(f"{out}: {model} for {form}, {precision}")

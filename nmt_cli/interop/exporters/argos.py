@@ -9,7 +9,7 @@ from typing import Any
 
 from nmt_cli.checkpoints.model_folder import Model
 from nmt_cli.interop.exporters import ctranslate2
-from nmt_cli.interop.exporters.exported import SPMS, Translate
+from nmt_cli.interop.exporters.exported import SPMS
 from nmt_cli.interop.importers.ctranslate2 import ARGOS_PENALTY
 from nmt_cli.language import without_region
 from nmt_cli.runtime.devices import Precision
@@ -52,12 +52,7 @@ def write(model: Model, folder: Path, precision: Precision) -> list[str]:
     return []
 
 
-def translator(_: Model) -> Translate:
-    """Return `_translate`. `write` needs CTranslate2, too."""
-    return _translate
-
-
-def _translate(folder: Path, lines: list[str]) -> list[str]:
+def translate(folder: Path, lines: list[str]) -> list[str]:
     """Return each line's translation by the package in `folder`, with the search settings of Argos
     Translate, but in the precision of the package. Argos Translate computes in int8 by default, which changes
     some translations. Replace each "_" by a space. Raise `UserError` if CTranslate2 is not installed."""

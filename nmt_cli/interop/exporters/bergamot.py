@@ -149,11 +149,3 @@ def _greedy(transformer: Transformer, sources: Sequence[Sequence[int]]) -> list[
         tokens.append(transformer.logits(decoded).argmax(1))
     targets = torch.stack([*tokens[1:], tokens[0]], 1).tolist()
     return [[*ids[: ids.index(end)], end] for ids in targets]
-
-
-def translator(_: Model) -> exported.Translate:
-    """Raise `UserError`: Bergamot has no package for the Python that nmt needs."""
-    raise UserError(
-        "--check cannot run Bergamot, which has packages for Python 3.10 and older only. Omit --check, and "
-        "compare translations with translateLocally."
-    )

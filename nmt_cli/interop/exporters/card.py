@@ -12,14 +12,8 @@ from nmt_cli.runtime.foreign_text import read_if_exists
 from nmt_cli.scoring.metrics import Score
 from nmt_cli.text.tokenizers import Recipe
 
-LIBRARIES = {
-    "huggingface": "transformers",
-    "ctranslate2": "ctranslate2",
-    "marian": "marian",
-    "argos": "argostranslate",
-    "bergamot": "bergamot",
-}
-"""The Hub's name of the library that loads each format."""
+LIBRARIES = {"huggingface": "transformers", "argos": "argostranslate"}
+"""The Hub's name of the library that loads each format, if it is not that of the format."""
 
 USAGE = {
     "marian": "Marian\n\n    marian-decoder -c decoder.yml < lines\n\n"
@@ -27,9 +21,7 @@ USAGE = {
     "argos": "Argos Translate\n\n    from argostranslate import package, translate\n\n"
     '    package.install_from_path("translate-{source}_{target}.argosmodel")\n'
     '    print(translate.translate("A sentence.", "{source}", "{target}"))',
-    "bergamot": "Bergamot\n\n    import bergamot\n\n"
-    "    service = bergamot.Service(bergamot.ServiceConfig())\n"
-    '    model = service.modelFromConfigPath("config.intgemm8bitalpha.yml")',
+    "bergamot": 'Bergamot\n\n    model = service.modelFromConfigPath("config.intgemm8bitalpha.yml")',
 }
 """The toolkit's name and an example, for exporters that write no README.md."""
 
@@ -69,7 +61,7 @@ def _metadata(form: str, recipe: Recipe, about: About, licence: str) -> dict[str
     metadata: dict[str, Any] = {
         "language": [code for code in codes if re.fullmatch("[a-z]{2,3}", code)],
         "pipeline_tag": "translation",
-        "library_name": LIBRARIES[form],
+        "library_name": LIBRARIES.get(form, form),
         "tags": ["translation", "nmt"],
     }
     name = re.sub("[ _]", "-", licence.lower())

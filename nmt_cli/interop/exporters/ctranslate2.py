@@ -82,7 +82,7 @@ def write(model: Model, folder: Path, precision: Precision) -> list[str]:
 def filled(model: Transformer) -> Any:
     """Return CTranslate2's specification with copies of the weights, without vocabularies. Give entries that
     search never produces the bias `EXCLUDED_BIAS`. Raise `UserError` if CTranslate2 is not installed."""
-    specs = _package().specs
+    specs = exported.package("ctranslate2", "This format").specs
     config = model.config
     activations = {ours: number for number, ours in importer.ACTIVATIONS.items()}
     options: dict[str, Any] = {
@@ -134,16 +134,7 @@ def _arrays(tensors: Mapping[str, Tensor]) -> dict[str, Any]:
     return {name: torch.cat(tensors).numpy() for name, tensors in parts.items()}
 
 
-def _package() -> Any:
-    return exported.package("ctranslate2", "This format")
-
-
-def translator(_: Model) -> exported.Translate:
-    """Return `_translate`. `write` needs CTranslate2, too."""
-    return _translate
-
-
-def _translate(folder: Path, lines: list[str]) -> list[str]:
+def translate(folder: Path, lines: list[str]) -> list[str]:
     """Return each line's translation by the export in `folder`, with a beam of 4 on the CPU."""
     return translated(folder, lines, length_penalty=1.0, disable_unk=True)
 
@@ -154,7 +145,9 @@ def translated(folder: Path, lines: list[str], **options: object) -> list[str]:
     from nmt_cli.text.subword_models.pieces import Pieces
 
     source, target = (Pieces((folder / name).read_bytes()).processor for name in exported.SPMS.values())
-    translator = _package().Translator(str(folder), device="cpu", intra_threads=1, compute_type="default")
+    translator = exported.package("ctranslate2", "This format").Translator(
+        str(folder), device="cpu", intra_threads=1, compute_type="default"
+    )
     options |= {"beam_size": 4, "max_decoding_length": exported.LONGEST_CHECKED}
     results = translator.translate_batch(source.encode(lines, out_type=str), **options)
     return [str(target.decode(result.hypotheses[0])) for result in results]

@@ -8,7 +8,7 @@ from nmt_cli.checkpoints.card import NO_FACTS, About
 from nmt_cli.checkpoints.model_folder import Model
 from nmt_cli.errors import UserError
 from nmt_cli.interop.exporters import argos, bergamot, card, ctranslate2, huggingface, marian
-from nmt_cli.interop.exporters.exported import Translate, text_losses
+from nmt_cli.interop.exporters.exported import Translate, package, text_losses
 from nmt_cli.runtime.atomic import folder_written_whole
 from nmt_cli.runtime.devices import Precision
 
@@ -29,9 +29,6 @@ class Toolkit(Protocol):
     def write(self, model: Model, folder: Path, precision: Precision) -> list[str]:
         """Write the files of the export into an existing folder. Return notes for the user."""
 
-    def translator(self, model: Model) -> Translate:
-        """Return the function that translates with the exported model. Raise `UserError` if it cannot run."""
-
 
 TOOLKITS: Mapping[str, Toolkit] = {
     "huggingface": huggingface,
@@ -41,8 +38,27 @@ TOOLKITS: Mapping[str, Toolkit] = {
     "bergamot": bergamot,
 }
 
+CHECKED: Mapping[str, tuple[str, Translate]] = {
+    "huggingface": ("transformers", huggingface.translate),
+    "ctranslate2": ("ctranslate2", ctranslate2.translate),
+    "marian": ("pymarian", marian.translate),
+    "argos": ("ctranslate2", argos.translate),
+}
+"""The Python package that translates with an export, and the function that calls it."""
+
 BARE_SOURCES = ("ctranslate2", "argos")
 """Formats in which source sentences may have no end token."""
+
+
+def translator(model: Model, form: str) -> Translate:
+    """Return the function that translates with an export. Raise `UserError` if it could not run."""
+    if form not in CHECKED:
+        raise UserError("--check cannot run Bergamot, which needs Python 3.10 or older. Omit --check.")
+    name, translate = CHECKED[form]
+    package(name, "--check")
+    if form == "marian" and not marian.numbered_alike(model.identity.tokenizers):
+        raise UserError("--check cannot translate with this vocabulary. Compare with marian-decoder instead.")
+    return translate
 
 
 def losses(model: Model, form: str) -> list[str]:

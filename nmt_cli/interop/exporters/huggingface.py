@@ -172,13 +172,7 @@ def _described(config: ModelConfig) -> dict[str, Any]:
     }
 
 
-def translator(_: Model) -> exported.Translate:
-    """Return `_translate`. Raise `UserError` if `transformers` is not installed."""
-    exported.package("transformers", "--check")
-    return _translate
-
-
-def _translate(folder: Path, lines: list[str]) -> list[str]:
+def translate(folder: Path, lines: list[str]) -> list[str]:
     """Return each line's translation by the export in `folder`, with a beam of 4 and at most
     `LONGEST_CHECKED` tokens. Raise
     `UserError` if `transformers` is not installed."""

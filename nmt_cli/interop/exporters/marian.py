@@ -12,7 +12,6 @@ from torch import Tensor
 from torch.nn import functional
 
 from nmt_cli.checkpoints.model_folder import Model, weights
-from nmt_cli.errors import UserError
 from nmt_cli.interop.exporters import exported
 from nmt_cli.interop.importers import marian_yaml
 from nmt_cli.interop.importers.marian import IN_LAYER, OUTSIDE_LAYERS, SETTINGS
@@ -183,15 +182,7 @@ def _settings(config: ModelConfig, rows: list[int]) -> str:
     return "".join(f"{line}\n" for line in sorted(lines, key=lambda line: line.split(":")[0]))
 
 
-def translator(model: Model) -> exported.Translate:
-    """Return `_translate`. Raise `UserError` if Marian's package is missing, or if the vocabulary is YAML."""
-    exported.package("pymarian", "--check")  # 600 MB, rarely installed
-    if not numbered_alike(model.identity.tokenizers):
-        raise UserError("--check cannot translate with this vocabulary. Compare with marian-decoder instead.")
-    return _translate
-
-
-def _translate(folder: Path, lines: list[str]) -> list[str]:
+def translate(folder: Path, lines: list[str]) -> list[str]:
     """Return each line's translation by the export in `folder`, with a beam of 4. The vocabulary must not be
     YAML. Raise `UserError` if Marian's package is not installed."""
     files = [JOINT, JOINT] if (folder / JOINT).is_file() else SIDES

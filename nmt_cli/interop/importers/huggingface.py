@@ -55,10 +55,7 @@ POSITIONS_NOTE = (
     "positions are those of transformers. If Marian trained the model, as for OPUS-MT, --positions marian "
     "restores the positions of training"
 )
-OPTIONS_NOTE = (
-    f"{OURS} and {OUR_TOKENIZER} were not used, because of --source-lang, --target-lang or --positions. "
-    "Omit these options to restore the model that nmt exported"
-)
+OPTIONS_NOTE = f"{OURS} and {OUR_TOKENIZER} were not used, because of --source-lang or another option"
 
 
 def read(folder: Path, options: ImportOptions) -> Foreign:

@@ -20,9 +20,6 @@ SUPPORTED = (
 NEEDED = ["*.json", "model*.safetensors", "*.spm", "*.model", "*_vocabulary.txt", "nmt-tokenizer/*"]
 """Files to download from the Hub. Other weights are downloaded only if there are no safetensors."""
 
-WEIGHTS = (".bin", ".npz", ".safetensors", ".argosmodel", ".pt", ".zip")
-"""Suffixes of files that cannot be empty."""
-
 BOUNDS: Mapping[tuple[str, ...], tuple[int, int]] = {
     ("beam",): (1, 100),
     ("length_penalty", "length_rule"): (0, 10),
@@ -43,7 +40,11 @@ def read(source: str, options: ImportOptions) -> Foreign:
         if not any(path.glob("*.safetensors")):
             path = hub.download(source, [*NEEDED, ctranslate2.WEIGHTS, huggingface.PICKLED])
     for file in sorted(path.iterdir()) if path.is_dir() else [path]:
-        if file.suffix in WEIGHTS and file.is_file() and not file.stat().st_size:
+        if (
+            file.suffix in (".bin", ".npz", ".safetensors", ".zip")
+            and file.is_file()
+            and not file.stat().st_size
+        ):
             raise UserError(f"{file} is empty. Copy it again.")
     foreign = _read(path, options)
     if options.positions and foreign.config.positions != POSITIONS[options.positions]:

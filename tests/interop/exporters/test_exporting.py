@@ -21,7 +21,7 @@ from nmt_cli.checkpoints.finding import own_search
 from nmt_cli.checkpoints.model_folder import Identity, Model, read_model, weights, write_model
 from nmt_cli.data.dataset import TOKENIZERS
 from nmt_cli.errors import UserError
-from nmt_cli.interop.exporters.exporting import TOOLKITS, export, losses
+from nmt_cli.interop.exporters.exporting import TOOLKITS, export, losses, translator
 from nmt_cli.interop.foreign import ImportOptions, write
 from nmt_cli.interop.importers.importing import read
 from nmt_cli.model.config import ModelConfig
@@ -270,7 +270,7 @@ def test_argos_translate_installs_a_package_and_translates_as_a_check_does(
     lines = [source for source, _ in toy_pairs[:8]]
     command = [sys.executable, str(ARGOS_TRANSLATE), *map(str, (tmp_path / "theirs").iterdir())]
     done = subprocess.run(command, input="\n".join(lines), capture_output=True, text=True, check=True)
-    translations = TOOLKITS["argos"].translator(model)(tmp_path / "theirs", lines)
+    translations = translator(model, "argos")(tmp_path / "theirs", lines)
     assert len({*translations}) > 1
     assert done.stdout.splitlines() == translations
 
