@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, get_args
 
 from nmt_cli.errors import UserError
 from nmt_cli.text.markup import SPACES, Block, blocks, escaped, markup_tokens, text_or_html
@@ -17,8 +17,14 @@ SUFFIXES: dict[str, Format] = {
     **{".htm": "html", ".xhtml": "xml", ".xlf": "xliff", ".pot": "po"},
 }
 
+SIGNS = {"xliff": "<source", "po": "msgid", "srt": "-->", "vtt": "-->"}
+"""What a file in a format has before its texts."""
+
 SEGMENTS = {"trans-unit", "segment"}
 """Elements of XLIFF 1.2 and 2 that contain a source and its target."""
+
+_Element = tuple[int, int, int, int]
+"""The start of an element of XML, the start and end of its content, and its end."""
 
 STRINGS = r'(?:[ \t]*+"(?:[^"\\\n]|\\.)*+"[ \t\r]*+(?:\n|\Z))++'
 MESSAGE = re.compile(
@@ -48,6 +54,8 @@ def blocks_of(text: str, form: Format, ignored: Collection[str] = ()) -> list[Bl
     translation has the same number of lines. In a dialogue, each line is a text. Raise `UserError` for XLIFF,
     PO, SRT and WebVTT without such texts, and for an incomplete message or element.
     """
+    if (sign := SIGNS.get(form, "")) not in text:
+        raise UserError(f"the file has no {sign} in it. Check the file and its ending.")
     match form:
         case "html" | "xml":
             return blocks(text, form, ignored)
@@ -61,29 +69,20 @@ def blocks_of(text: str, form: Format, ignored: Collection[str] = ()) -> list[Bl
             raise UserError(f"form must be one of {', '.join(FORMATS)} (got {form!r}).")
 
 
-class _Element(NamedTuple):
-    """The positions of an element of XML: of its start tag, its content and its end tag."""
-
-    start: int
-    inside: int
-    inside_end: int
-    end: int
-
-
 def _xliff(text: str) -> Iterator[Block]:
     """Yield the parts of an XLIFF file, with a target for each source that has none or an empty one. Units
     in comments, and elements with `translate="no"`, stay."""
     opened, children = list[tuple[str, int, int]](), dict[str, _Element]()
-    end, position, is_found = 0, 0, False
+    end = position = 0
     for token in markup_tokens(text, "xml"):
         start, end = end, end + len(token.raw)
         if token.kind == "open":
             opened.append((token.name, start, end))
             continue
         if token.kind == "close" and opened and opened[-1][0] == token.name:
-            element = _Element(*opened.pop()[1:], start, end)
+            element = (*opened.pop()[1:], start, end)
         elif token.kind in ("void", "fixed"):
-            element = _Element(start, end if token.kind == "void" else start, end, end)
+            element = (start, end if token.kind == "void" else start, end, end)
         else:
             continue
         if opened and opened[-1][0] in SEGMENTS:
@@ -91,11 +90,9 @@ def _xliff(text: str) -> Iterator[Block]:
         elif token.name in SEGMENTS:
             parts, written = _segment(text, position, children)
             yield from parts
-            position, children, is_found = written, {}, True
+            position, children = written, {}
     if opened:
         raise UserError(f"the file ends inside <{opened[-1][0]}>. Copy it again, or close the element.")
-    if not is_found:
-        raise UserError("the file has no units of XLIFF. Check the file and its ending.")
     yield Block(text[position:])
 
 
@@ -103,24 +100,23 @@ def _segment(text: str, position: int, children: Mapping[str, _Element]) -> tupl
     """Return the parts of an XLIFF file from `position`, with a target for the source in the `children` of a
     segment, and their end. Return no parts if there is nothing to translate."""
     source, target = children.get("source"), children.get("target")
-    if not source or (target and text[target.inside : target.inside_end].strip()):
-        return [], position
-    parts = blocks(text[source.inside : source.inside_end], "xml")
-    if not any(part.text for part in parts):
+    parts = blocks(text[slice(*source[1:3])], "xml") if source else []
+    if not source or not any(part.text for part in parts) or (target and text[slice(*target[1:3])].strip()):
         return [], position
     if target:
-        opening = text[target.start : target.inside].rstrip("/> ") + ">"
-        return [Block(text[position : target.start] + opening), *parts, Block("</target>")], target.end
-    end = children.get("seg-source", source).end
-    space = SPACES.match(text, end)
-    opening = (space[0] if space else "") + "<target>"
-    return [Block(text[position:end] + opening), *parts, Block("</target>")], end
+        start, inside, _, end = target
+        opening = text[start:inside].rstrip("/> ") + ">"
+    else:
+        start = end = children.get("seg-source", source)[3]
+        space = SPACES.match(text, end)
+        opening = (space[0] if space else "") + "<target>"
+    return [Block(text[position:start] + opening), *parts, Block("</target>")], end
 
 
 def _po(text: str) -> Iterator[Block]:
     """Yield the parts of a PO file, with a translation for each empty `msgstr`. A `msgstr[0]` translates the
     singular, and all others the plural."""
-    position, message = 0, None
+    position = 0
     for message in MESSAGE.finditer(text):
         if not message["targets"]:
             line = text.count("\n", 0, message.start()) + 1
@@ -130,8 +126,6 @@ def _po(text: str) -> Iterator[Block]:
             yield Block(text[position : empty.end()])
             yield from _po_text("".join(STRING.findall(source)))
             position = empty.end()
-    if not message:
-        raise UserError("the file has no messages of PO. Check the file and its ending.")
     yield Block(text[position:])
 
 
@@ -160,6 +154,4 @@ def _subtitles(text: str, escape: Callable[[str], str]) -> Iterator[Block]:
             for block in blocks(content):
                 yield replace(block, escape=escape, lines=block.raw.count("\n") + 1)
         position = cue.end()
-    if not position:
-        raise UserError("the file has no subtitles. Check the file and its ending.")
     yield Block(text[position:])
