@@ -1,9 +1,11 @@
 """Measure glossaries: terms used, BLEU and speed, against translation without a glossary.
 
-    python -m recipes.benchmarks.glossary MODEL CORPUS
+    python -m recipes.benchmarks.glossary MODEL CORPUS [hard|soft]
+    python -m recipes.benchmarks.glossary CORPUS >terms.tsv
 
 CORPUS is a folder with train.en, train.de, test.en and test.de, such as that of the quickstart. One glossary
-has words of the references. Another one exchanges these words, so that the model must write other words.
+has words of the references. Another one exchanges these words, so that the model must write other words. The
+second command writes the words, as a file for augment.terms_file.
 """
 
 import random
@@ -14,7 +16,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from nmt_cli.api import Model, load, score_texts
+from nmt_cli.api import Model, SearchConfig, load, score_texts
 
 WORD = re.compile(r"\w+")
 LINES, LEAST, SHARE = 20_000, 10, 0.95
@@ -58,23 +60,29 @@ def used(terms: Terms, sources: Sequence[str], texts: Sequence[str]) -> tuple[in
     return sum(hits), len(hits)
 
 
-def exchanged(terms: Terms, texts: Sequence[str], seed: int) -> tuple[dict[str, list[str]], list[str]]:
-    """Return a glossary in which terms with one form have each other's, and texts with the same exchange."""
+def exchanged(terms: Terms, seed: int) -> dict[str, list[str]]:
+    """Return a glossary in which terms with one form have each other's."""
     single = [word for word, forms in terms.items() if len(forms) == 1]
     shuffled = random.Random(seed).sample(single, len(single))
-    new = {word: [terms[other][0]] for word, other in zip(single, shuffled, strict=True)}
-    swap = {terms[word][0]: form for word, (form,) in new.items()}
-    return new, [WORD.sub(lambda match: swap.get(match[0], match[0]), text) for text in texts]
+    return {word: [terms[other][0]] for word, other in zip(single, shuffled, strict=True)}
 
 
-def measure(model: Model, name: str, terms: Terms, sources: list[str], references: list[str]) -> None:
+def rewritten(terms: Terms, new: Terms, texts: Sequence[str]) -> list[str]:
+    """Return texts with the forms of `new` instead of those of `terms`."""
+    swap = {terms[word][0]: forms[0] for word, forms in new.items()}
+    return [WORD.sub(lambda match: swap.get(match[0], match[0]), text) for text in texts]
+
+
+def measure(
+    model: Model, name: str, terms: Terms, sources: list[str], references: list[str], search: SearchConfig
+) -> None:
     """Print terms used, BLEU and speed with a glossary and without one, in turns."""
     glossary = model.glossary(terms) if terms else None
     seconds = dict.fromkeys((None, glossary), 0.0)
     texts = dict[object, list[str]]()
     for one in (None, glossary) * 3:
         start = time.monotonic()
-        texts[one] = model.translate(sources, glossary=one)
+        texts[one] = model.translate(sources, search, one)
         seconds[one] += time.monotonic() - start
     for one, title in ((None, "without"), (glossary, "with")):
         hits, count = used(terms, sources, texts[one])
@@ -88,19 +96,23 @@ def measure(model: Model, name: str, terms: Terms, sources: list[str], reference
 
 def main() -> None:
     """Measure both glossaries."""
-    folder = Path(sys.argv[2])
+    *models, folder = map(Path, sys.argv[1:3])
     terms = learnt(read(folder, "train.en"), read(folder, "train.de"))
+    if not models:
+        print(*("\t".join([word, *forms]) for word, forms in terms.items()), sep="\n")
+        return
+    search = SearchConfig(glossary="soft" if "soft" in sys.argv[3:] else "hard")
     sources, references = read(folder, "test.en"), read(folder, "test.de")
-    with load(sys.argv[1], device="cpu", threads=1) as model:
+    with load(*models, device="cpu", threads=1) as model:
         model.translate(sources[:1])
         print(f"{len(terms)} terms")
-        measure(model, "words of the references", terms, sources, references)
-        others, changed = exchanged(terms, references, seed=1)
-        measure(model, "other words", others, sources, changed)
+        measure(model, "words of the references", terms, sources, references, search)
+        others = exchanged(terms, seed=1)
         few = {word: others[word] for word in [*others][::4]}
-        swap = {terms[word][0]: form for word, (form,) in few.items()}
-        changed = [WORD.sub(lambda match: swap.get(match[0], match[0]), text) for text in references]
-        measure(model, "a quarter of them", few, sources, changed)
+        backwards = {word: [terms[word][0][::-1]] for word in few}
+        named = {"other words": others, "a quarter of them": few, "a quarter, spelt backwards": backwards}
+        for name, new in named.items():
+            measure(model, name, new, sources, rewritten(terms, new, references), search)
 
 
 if __name__ == "__main__":
