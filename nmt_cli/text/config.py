@@ -91,7 +91,7 @@ class TokenizerConfig:
     and e-mail addresses, so that the model copies them. Further placeholders in a text are spelt."""
 
     terms: bool = setting(False, needs="tokenizer.joint=true")
-    """Add two symbols for terms, which augment.terms of nmt train needs."""
+    """Add symbols for terms. augment.terms of nmt train needs them."""
 
     sample_lines: int = setting(400_000, least=1)
     """Lines to learn subwords from, both sides together. They are spread evenly over the corpus.
@@ -206,8 +206,8 @@ class AugmentConfig:
     """Share of pairs with more placeholders. The dataset needs tokenizer.placeholders."""
 
     terms: float = setting(0.0, least=0, most=1, kind="whole run")
-    """Share of pairs whose source has translations of terms, for search.glossary=soft, usually 0.2. Pairs
-    without terms of terms_file do not change. The dataset needs tokenizer.terms."""
+    """Share of pairs with suggested terms, usually 0.2. This teaches search.glossary=soft. Pairs without
+    terms of terms_file do not change. The dataset needs tokenizer.terms."""
 
     terms_file: str = setting("", needs="augment.terms=0.2")
     """Terms for augment.terms, as for nmt translate --glossary. A large dictionary teaches most."""
