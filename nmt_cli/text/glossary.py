@@ -46,13 +46,10 @@ def terms_of(rows: Iterable[Sequence[str]], row_name: str) -> Terms:
             continue
         if not source or not any(forms):
             raise UserError(f"{row_name} {number:,} needs a source and a translation. Add them.")
-        if source in terms:
-            first = f"{row_name.split()[-1]} {numbers[source]:,}"
-            raise UserError(
-                f"{row_name} {number:,} repeats the term {source!r} of {first}. "
-                f"Put all its translations into {first}."
-            )
-        terms[source], numbers[source] = [form for form in forms if form], number
+        if (first := numbers.setdefault(source, number)) < number:
+            where = f"of {row_name.split()[-1]} {first:,}. Put all its translations there"
+            raise UserError(f"{row_name} {number:,} repeats the term {source!r} {where}.")
+        terms[source] = [form for form in forms if form]
     if not terms:
         raise UserError(f"the glossary is empty: no {row_name} has a source and a translation. Add one.")
     return terms

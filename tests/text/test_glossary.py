@@ -33,7 +33,7 @@ def test_a_file_has_a_term_per_line(tmp_path: Path) -> None:
         (b"house\tHaus\nwine\n", "terms.tsv line 2 needs a source and a translation"),
         (b"\tHaus\n", "line 1 needs a source"),
         (b"house\t\n", "line 1 needs a source"),
-        (b"a\tb\n\na\tc\n", "line 3 repeats the term 'a' of line 1. Put all its translations into line 1."),
+        (b"a\tb\n\na\tc\n", "line 3 repeats the term 'a' of line 1. Put all its translations there."),
         (b"a\tb\nc\t\xff\n", "line 2 is not UTF-8"),
         (b"\n", "is empty: no .*terms.tsv line has"),
     ],

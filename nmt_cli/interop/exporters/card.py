@@ -40,15 +40,13 @@ LICENCES = frozenset(
 def complete(folder: Path, form: str, identity: Identity, about: About, licence: str) -> None:
     """Put metadata for the Hub before the text of README.md in `folder`, and scores, data and limits of the
     model after it. `licence` is that of the model, or "" to state none."""
-    text = read_if_exists(folder / CARD).decode()
-    if not text:
-        recipe = identity.tokenizers.recipe
-        source, target = (without_region(lang) for lang in (recipe.source_lang, recipe.target_lang))
-        usage = USAGE[form].format(source=source, target=target)
-        text = f"# A translation model for {usage}\n\nWritten by `nmt export`.\n"
+    recipe = identity.tokenizers.recipe
+    pair = {"source": without_region(recipe.source_lang), "target": without_region(recipe.target_lang)}
+    usage = USAGE.get(form, "").format(**pair)
+    text = read_if_exists(folder / CARD).decode() or f"# A translation model for {usage}\n"
     head = "".join(
         f"{key}: {printable_json(value)}\n"  # YAML contains JSON
-        for key, value in _metadata(form, identity.tokenizers.recipe, about, licence).items()
+        for key, value in _metadata(form, recipe, about, licence).items()
     )
     text = f"---\n{head}---\n\n{text}\n{quality(identity, about)}\n"
     (folder / CARD).write_text(text, encoding="utf-8")

@@ -4,7 +4,7 @@ import importlib
 import json
 import random
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +22,6 @@ SPMS: Mapping[Side, str] = {"source": "source.spm", "target": "target.spm"}
 
 EXCLUDED_BIAS = -1e4
 """Output bias of entries that get no probability, such as padding."""
-
-Translate = Callable[[Path, list[str]], list[str]]
-"""Returns each line's translation by the export in a folder, with a beam of 4."""
 
 UNUSED = re.compile("<unused[0-9]+>")
 """Names of entries that are empty in our vocabularies."""

@@ -1,6 +1,6 @@
 """Export our models to the formats of other toolkits. Refuse models with unsupported features."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -8,7 +8,7 @@ from nmt_cli.checkpoints.card import NO_FACTS, About
 from nmt_cli.checkpoints.model_folder import Model
 from nmt_cli.errors import UserError
 from nmt_cli.interop.exporters import argos, bergamot, card, ctranslate2, huggingface, marian
-from nmt_cli.interop.exporters.exported import Translate, package, text_losses
+from nmt_cli.interop.exporters.exported import package, text_losses
 from nmt_cli.runtime.atomic import folder_written_whole
 from nmt_cli.runtime.devices import Precision
 
@@ -38,13 +38,14 @@ TOOLKITS: Mapping[str, Toolkit] = {
     "bergamot": bergamot,
 }
 
+Translate = Callable[[Path, list[str]], list[str]]
 CHECKED: Mapping[str, tuple[str, Translate]] = {
     "huggingface": ("transformers", huggingface.translate),
     "ctranslate2": ("ctranslate2", ctranslate2.translate),
     "marian": ("pymarian", marian.translate),
     "argos": ("ctranslate2", argos.translate),
 }
-"""The Python package that translates with an export, and the function that calls it."""
+"""The Python package that translates with an export, and the function that calls it with a beam of 4."""
 
 BARE_SOURCES = ("ctranslate2", "argos")
 """Formats in which source sentences may have no end token."""
