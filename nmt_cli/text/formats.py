@@ -40,7 +40,7 @@ ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r
 UNESCAPED = {escape: chr(character) for character, escape in ESCAPES.items()}
 
 TIME = r"(?:\d++[^\S\n]*+\n)?[\d:.,]++[^\S\n]*+-->"
-CUE = re.compile(rf"^.*-->.*\n(?P<text>(?:(?!{TIME})[^\S\n]*+\S.*(?:\n|\Z))+)", re.MULTILINE)
+CUE = re.compile(rf"^(?>.*?-->).*+\n(?P<text>(?:(?!{TIME})[^\S\n]*+\S.*(?:\n|\Z))+)", re.MULTILINE)
 """The time of a subtitle, and its text up to a blank line or the next subtitle."""
 
 LEAD = re.compile(r"(?:\{\\[^{}]*+\}|\s)*+(?:(?:<[^<>]*+>|\s)*+(?P<dash>[-–—])\s*+)?")

@@ -19,7 +19,7 @@ TAG = re.compile(rf"<(?P<close>/?)(?P<name>[A-Za-z][^\s/>]*+){ATTRIBUTES}>")
 """A complete tag. Its quoted values may contain any characters."""
 
 XML = (
-    r"(?P<void><!--.*?(?:-->|\Z)|<\?[^>]*+(?:>|\Z)|\{\\[^{}]*+\}|<[\d:]++\.\d+>)"
+    r"(?P<void><!--.*?(?:-->|\Z)|<\?[^>]*+(?:>|\Z)|\{\\[^{}]*+\}|<\d++:[\d:.]++>)"
     r"|(?P<declaration><!\[CDATA\[.*?(?:\]\]>|\Z)|<![^>]*+(?:>|\Z))"
     rf"|{TAG.pattern}|(?P<unfinished></?[a-z].*)"
 )
@@ -247,9 +247,11 @@ def _token(found: re.Match[str], dialect: Dialect) -> Token:
     if found.lastgroup == "void":
         return Token(found[0], "void")
     if found.lastgroup != "name":
-        is_cdata = dialect == "xml" and found[0].startswith("<![") and found[0].endswith("]]>")
+        is_cdata = dialect == "xml" and found[0].startswith("<![CDATA[") and found[0].endswith("]]>")
         return Token(found[0], "cdata" if is_cdata else "break")
     name, raw = found["name"].lower(), found[0]
+    if dialect == "html":
+        name = name.partition(".")[0]  # WebVTT ends <c.red> with </c>
     if found["close"]:
         return Token(raw, "close", name)
     return Token(raw, "void" if raw.endswith("/>") or (dialect == "html" and name in VOID) else "open", name)

@@ -11,7 +11,7 @@ from nmt_cli.text.markup import MAX_DEPTH, Block, Dialect, Element, blocks
 
 LONG = 100_000
 
-TAGS = "< > </ <p> </p> <!-- --> <script> </script> <![CDATA[ ]]> <? <code> </code> <br/> </x>"
+TAGS = "< > </ <![CDATA]]> <p> </p> <!-- --> <script> </script> <![CDATA[ ]]> <? <code> </code> <br/> </x>"
 PARTS = st.sampled_from([*TAGS.split(), "<b a='", "'", '"', "=", "&amp;", "&#", "a", " ", "<x translate=no>"])
 
 
@@ -90,6 +90,8 @@ def test_named_elements_are_not_translated() -> None:
         ("<br>yes</br>", ["yes"]),
         ("<p>one <x/>two</p>", ["one two"]),
         ("<p><![CDATA[one & two]]></p>", ["one & two"]),
+        ("<![CDATA]]><p>one</p>", ["one"]),
+        ("<p>one <1.5></p>", ["one <1.5>"]),
         ("<p>one <![CDATA[<p>two &amp; <b>three</b></p><p>four</p>]]></p>", ["one", "two & three", "four"]),
         ("<!-- <![CDATA[no]]> --><x translate='no'><![CDATA[no]]></x><![CDATA[no", []),
     ],
