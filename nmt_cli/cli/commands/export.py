@@ -69,9 +69,9 @@ def export(
     check_free(out)
     if push:
         hub.check_pushable(push)
-    folder = find_model(model)
-    read = read_model(folder)
-    translate = exporting.translator(read, form) if check else None
+    read = read_model(folder := find_model(model))
+    # `export` reports losses, which come first: no package would help.
+    translate = exporting.translator(read, form) if check and not exporting.losses(read, form) else None
     notes = exporting.export(read, form, out, precision, facts_of(folder, read), licence or "")  # type: ignore[arg-type]
     show = printer(quiet)
     show(f"{out}: {model} for {form}, {precision}")

@@ -249,11 +249,16 @@ def test_a_check_prints_how_many_lines_differ(
 def test_a_check_that_cannot_run_is_refused_before_anything_is_written(
     toy_tokenizers: Callable[..., Tokenizers], tmp_path: Path, nmt: Callable[..., CompletedProcess[str]]
 ) -> None:
-    random_model(tmp_path / "ours", EXPRESSIBLE["bergamot"], toy_tokenizers())
-    result = nmt("export", tmp_path / "ours", "--format", "bergamot", "--out", tmp_path / "theirs", "--check")
-    assert (result.returncode, result.stderr.count("\n")) == (1, 1)
-    assert "--check cannot run Bergamot" in result.stderr
-    assert not (tmp_path / "theirs").exists()
+    for config, message in (
+        (EXPRESSIBLE["bergamot"], "--check cannot run Bergamot"),
+        (SMALL, "Bergamot does not support this model"),
+    ):
+        random_model(tmp_path / message, config, toy_tokenizers())
+        out = tmp_path / "theirs"
+        result = nmt("export", tmp_path / message, "--format", "bergamot", "--out", out, "--check")
+        assert (result.returncode, result.stderr.count("\n")) == (1, 1)
+        assert message in result.stderr
+        assert not out.exists()
 
 
 @pytest.mark.slow
