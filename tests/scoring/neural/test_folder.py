@@ -51,7 +51,10 @@ REFUSED: dict[str, tuple[Change, str]] = {
         "is ranking_metric, but",
     ),
     "no class": (edited("hparams.yaml", "class_identifier", "class"), "class_identifier is missing"),
-    "damaged": (lambda folder: os.truncate(folder / "checkpoints/model.ckpt", 999), "damaged"),
+    "damaged": (
+        lambda folder: os.truncate(folder / "checkpoints/model.ckpt", 999),
+        "not a complete zip archive",
+    ),
     "another kind of checkpoint": (saved(hyper_parameters=None), "not a checkpoint of COMET"),
     "another encoder": (saved(hyper_parameters={"encoder_model": "MiniLM"}), "encoder_model is MiniLM"),
     "no tokeniser": (
