@@ -217,9 +217,10 @@ class Transformer(nn.Module):
     ) -> Tensor:
         """Return [T, D]: embedded `previous_T`. At position 0, embed the start token or only the position. In
         training, `layout` has the segments of the tokens."""
-        zeroed_T: Tensor | None = positions_T == 0
-        if self.start is not None:
-            previous_T, zeroed_T = previous_T.masked_fill(positions_T == 0, self.start), None
+        first_T, start = positions_T == 0, self.start
+        if start is not None:
+            previous_T = previous_T.masked_fill(first_T, start)
+        zeroed_T = first_T if start is None else None
         out: Tensor = self.target_embedding(previous_T, positions_T, longest, zeroed_T, layout)
         return out
 
