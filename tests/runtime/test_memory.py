@@ -66,6 +66,7 @@ def test_peak_memory_is_in_bytes_and_includes_freed_memory() -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has /proc")
 def test_freed_memory_returns_to_the_system() -> None:
+    return_free_memory()  # of earlier tests
     before = resident_memory()
     pieces = [bytes(range(256)) * 40 for _ in range(20_000)]  # too small for pages of their own
     assert resident_memory() - before > 100e6
