@@ -24,6 +24,7 @@ train*) set -- "$@" --batch-tokens 300 --max-steps 5 --validate-every 5 --save-e
     --set model.width=16 --set model.feed_forward=16 --set model.heads=2 --set model.encoder_layers=1 \\
     --set model.decoder_layers=1 ;;
 translate*) set -- "$@" --set search.max_length=20 ;;
+export*bergamot*) set -- "$@" --precision fp32 ;;  # int8 needs 64 channels
 esac
 exec $NMT "$@"
 """
