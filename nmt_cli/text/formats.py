@@ -55,7 +55,7 @@ def blocks_of(text: str, form: Format, ignored: Collection[str] = ()) -> list[Bl
     PO, SRT and WebVTT without such texts, and for an incomplete message or element.
     """
     if (sign := SIGNS.get(form, "")) not in text:
-        raise UserError(f"the file has no {sign} in it. Check the file and its ending.")
+        raise UserError(f"the file does not contain {sign!r}. Check the file and its ending.")
     match form:
         case "html" | "xml":
             return blocks(text, form, ignored)

@@ -179,15 +179,15 @@ def test_xliff_2_has_a_target_in_each_segment() -> None:
 
 
 DAMAGED: list[tuple[Format, str, str]] = [
-    ("xliff", "not xliff", "has no <source"),
+    ("xliff", "not xliff", "does not contain '<source'"),
     ("xliff", XLIFF[:300], "ends inside <trans-unit>"),
     ("xliff", XLIFF.removesuffix("</xliff>\n"), "ends inside <xliff>"),
     ("xliff", XLIFF.replace("<source>–</source>", "<source>–<b>a</source>"), "ends inside <b>"),
-    ("po", "not po", "has no msgid"),
+    ("po", "not po", "does not contain 'msgid'"),
     ("po", PO + '\nmsgid "open\nmsgstr ""\n', "line 30: the message is incomplete"),
     ("po", PO + '\nmsgid "end"\n', "line 30: the message is incomplete"),
-    ("srt", "garbage\n\na\n", "has no -->"),
-    ("vtt", "WEBVTT\n", "has no -->"),
+    ("srt", "garbage\n\na\n", "does not contain '-->'"),
+    ("vtt", "WEBVTT\n", "does not contain '-->'"),
 ]
 
 

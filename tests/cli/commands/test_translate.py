@@ -255,7 +255,7 @@ def test_a_document_must_be_utf8(run: Nmt, tmp_path: Path) -> None:
 
 def test_a_document_without_text_is_refused(run: Nmt, tmp_path: Path) -> None:
     (tmp_path / "a.xliff").write_text("not xliff")
-    message = "a.xliff: the file has no <source in it. Check the file and its ending."
+    message = "a.xliff: the file does not contain '<source'. Check the file and its ending."
     assert_one_line(run("--input", tmp_path / "a.xliff"), 1, message)
 
 
