@@ -246,12 +246,13 @@ def with_settings(function: Function) -> Function:
 
 
 def _example(setting: Setting) -> str:
-    """Return the first choice of a setting as text, or its default if the setting has no choices."""
+    """Return the first choice of a setting as text, or its default if the setting has no choices. An empty
+    default of a text becomes "TEXT"."""
     if isinstance(setting.default, bool):
         return "true"
     if " | " in setting.takes:
         return setting.takes.split(" | ")[0]
-    return setting.default if isinstance(setting.default, str) else toml_literal(setting.default)
+    return (setting.default or "TEXT") if isinstance(setting.default, str) else toml_literal(setting.default)
 
 
 def chosen(
