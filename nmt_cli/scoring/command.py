@@ -69,26 +69,27 @@ class CommandScorer:
     def _running(self, rows: Iterable[dict[str, str]]) -> Iterator[tuple[Popen[bytes], IO[bytes]]]:
         """Run the command, which a thread feeds with `rows`. Yield its process and output. At the end of the
         block, kill the command and its children, if it still runs."""
+        self._failure: Exception | None = None
         # Ctrl-C interrupts only the main thread, so that it can't lose a process that starts.
-        with ThreadPoolExecutor(1) as threads:
-            starting = threads.submit(self._start)
-            try:
-                process = starting.result()
-            except BaseException:
-                with starting.result() as process:
-                    _kill(process)
-                raise
+        threads = ThreadPoolExecutor(1)
+        starting = threads.submit(self._start, rows)
         try:
-            assert process.stdin and process.stdout
-            self._failure: Exception | None = None
-            threading.Thread(target=self._feed, args=(process.stdin, rows), daemon=True).start()
+            process = starting.result()
+            assert process.stdout
             with process.stdout as output:
                 yield process, output
         finally:
+            threads.shutdown()
+            process = starting.result()
             _kill(process)
+            if process.stdout:
+                process.stdout.close()
 
-    def _start(self) -> Popen[bytes]:
-        return Popen(self._command, shell=True, stdin=PIPE, stdout=PIPE, start_new_session=True)
+    def _start(self, rows: Iterable[dict[str, str]]) -> Popen[bytes]:
+        """Start the command, and a thread that feeds it with `rows`."""
+        process = Popen(self._command, shell=True, stdin=PIPE, stdout=PIPE, start_new_session=True)
+        threading.Thread(target=self._feed, args=(process.stdin, rows), daemon=True).start()
+        return process
 
     def _lines(self, output: IO[bytes]) -> Iterator[bytes]:
         """Yield the lines of `output`. Raise `UserError` after `timeout` seconds without any output."""

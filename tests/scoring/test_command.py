@@ -87,6 +87,7 @@ def test_a_command_that_fails_is_one_clear_error(command: str, reason: str) -> N
     assert time.monotonic() - started < 30
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_the_command_and_its_children(tmp_path: Path, number: int) -> None:
     (tmp_path / "text").write_text("a\n")
@@ -106,6 +107,7 @@ def test_a_signal_ends_the_command_and_its_children(tmp_path: Path, number: int)
         process.wait()
 
 
+@pytest.mark.slow
 def test_an_interrupt_while_the_command_starts_ends_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
