@@ -7,7 +7,6 @@ import selectors
 import signal
 import threading
 from collections.abc import Generator, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from subprocess import PIPE, Popen, TimeoutExpired
 from typing import IO
@@ -70,26 +69,34 @@ class CommandScorer:
         """Run the command, which a thread feeds with `rows`. Yield its process and output. At the end of the
         block, kill the command and its children, if it still runs."""
         self._failure: Exception | None = None
-        # Ctrl-C interrupts only the main thread, so that it can't lose a process that starts.
-        threads = ThreadPoolExecutor(1)
-        starting = threads.submit(self._start, rows)
-        try:
-            process = starting.result()
-            assert process.stdout
-            with process.stdout as output:
-                yield process, output
-        finally:
-            threads.shutdown()
-            process = starting.result()
-            _kill(process)
-            if process.stdout:
-                process.stdout.close()
+        started: list[Popen[bytes]] = []
+        may_start = threading.Event()
 
-    def _start(self, rows: Iterable[dict[str, str]]) -> Popen[bytes]:
-        """Start the command, and a thread that feeds it with `rows`."""
-        process = Popen(self._command, shell=True, stdin=PIPE, stdout=PIPE, start_new_session=True)
-        threading.Thread(target=self._feed, args=(process.stdin, rows), daemon=True).start()
-        return process
+        def start() -> None:
+            may_start.wait()
+            process = Popen(self._command, shell=True, stdin=PIPE, stdout=PIPE, start_new_session=True)
+            started.append(process)
+            self._feed(process.stdin, rows)
+
+        # Ctrl-C interrupts only the main thread, so that it can't lose a process that starts in another.
+        thread = threading.Thread(target=start, daemon=True)
+        thread.start()
+        try:
+            may_start.set()
+            while not started and thread.is_alive():
+                thread.join(0.001)
+            if not started:
+                raise self._error("can't be started")
+            assert started[0].stdout
+            with started[0].stdout as output:
+                yield started[0], output
+        finally:
+            while may_start.is_set() and thread.is_alive() and not started:
+                thread.join(0.001)
+            for process in started:
+                _kill(process)
+                if process.stdout:
+                    process.stdout.close()
 
     def _lines(self, output: IO[bytes]) -> Iterator[bytes]:
         """Yield the lines of `output`. Raise `UserError` after `timeout` seconds without any output."""
@@ -117,8 +124,9 @@ class CommandScorer:
     def _error(self, reason: str) -> UserError:
         return UserError(f"{self._option} {printable(self._command)!r} {reason}.")
 
-    def _feed(self, stdin: IO[bytes], rows: Iterable[dict[str, str]]) -> None:
+    def _feed(self, stdin: IO[bytes] | None, rows: Iterable[dict[str, str]]) -> None:
         """Write `rows` as JSON lines to `stdin`, and close it. Stop if nothing reads them. Keep an error."""
+        assert stdin
         try:
             with suppress(BrokenPipeError), stdin:
                 stdin.writelines(json.dumps(row).encode() + b"\n" for row in rows)
