@@ -4,8 +4,8 @@ A file has a version, the number of items, a header for each item, then all name
 bytes, and the data of each item. Headers are (name length, type, dimensions, data length). All numbers are
 little-endian, 8 bytes long, and those of shapes 4 bytes long.
 
-An item of the types intgemm8 and intgemm16 is a rounded matrix with the multiplier behind it: an integer is
-about value x multiplier. The data of these matrices are transposed, except for embeddings.
+Items of the types intgemm8 and intgemm16 are rounded matrices. A multiplier follows the integers, which are
+about value x multiplier. These matrices are transposed, except for embeddings.
 """
 
 import math

@@ -202,7 +202,8 @@ def _breaks(tokens: Sequence[Token], dialect: Dialect) -> list[bool]:
 
 
 def _breaks_by_parent(tokens: Sequence[Token]) -> list[bool]:
-    """Return for each token of XML whether it is no text and its parent has no text of its own."""
+    """Return a flag for each token of XML, True if the token separates texts. Breaks and CDATA sections do.
+    A tag does if its parent element has no text of its own."""
     parents, opened = list[int](), [-1]  # indices of start tags
     for index, token in enumerate(tokens):
         if token.kind == "close" and len(opened) > 1 and tokens[opened[-1]].name == token.name:

@@ -29,7 +29,8 @@ UNALIGNED = 0.05
 """The prior probability that a word has no partner."""
 
 DISTANCE = 10.0
-"""Words at the relative distance d have the weight 1 / (1 + d x this), which tells repeated words apart."""
+"""A link between words at the relative distance d has the weight 1 / (1 + d x this). Distances decide between
+repeated words."""
 
 LINKED = 0.25
 """The minimum product of the probabilities of a link in both directions."""

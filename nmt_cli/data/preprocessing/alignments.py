@@ -1,7 +1,7 @@
 """Writes the links between the tokens of the training pairs, from files or by the aligner.
 
-Words are aligned, because their frequencies tell more than those of subwords. All tokens of two linked words
-are linked.
+The aligner links words, whose frequencies say more than those of subwords. A link of two words becomes links
+between all their tokens.
 """
 
 import re

@@ -174,6 +174,6 @@ def _room(item: BatchItem, path_T: NDArray[np.int64]) -> int:
     """Return the number of tokens that a hypothesis may add for terms, if it still needs placeholders."""
     if not item.sentence.placeholders:
         return item.room
-    # A placeholder reserves as much room as a form, because a form that it interrupts starts again.
+    # A placeholder may interrupt a form, which then starts again. So it reserves room for the longest form.
     missing = {*item.sentence.placeholders.wanted}.difference(path_T.tolist())
     return item.room - max(map(largest, item.sentence.terms)) * len(missing)
