@@ -96,6 +96,12 @@ class ModelConfig:
     biases within ±1 / sqrt(inputs). Embeddings and learned positions are normal with the standard deviation 1
     / sqrt(width)."""
 
+    depth_scaled_init: bool = setting(False, kind="training only")
+    """Divide the initial output matrices and biases of sub-layers by sqrt(n), for deep stacks. As in GPT-2, n
+    is the number of sub-layers in the stack: 2 x encoder_layers or 3 x decoder_layers. An output matrix is
+    the last one of attention or of a feed-forward layer, or the value matrix of an SSRU. Any `init` may have
+    it."""
+
     output_bias: bool = setting(False, kind="shape")
     """A bias for each vocabulary entry in the output projection. The paper has none."""
 

@@ -9,7 +9,7 @@ sentences. Suffixes of names are the axes of a tensor:
 - H heads, K channels of a head's queries and keys (d_k), V channels of a head's values (d_v).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
 import torch
@@ -44,6 +44,14 @@ def projection(inputs: int, *outputs: int, bias: bool, gain: float = 1.0) -> nn.
     if bias:
         nn.init.zeros_(linear.bias)
     return linear
+
+
+def shrink(linears: Iterable[nn.Linear], sublayers: int) -> None:
+    """Divide weights and biases of `linears` by sqrt(`sublayers`). These are the last linear layers of the
+    sub-layers of a stack, so the sum of all sub-layers' outputs begins as large as a single one."""
+    with torch.no_grad():
+        for parameter in (parameter for linear in linears for parameter in linear.parameters()):
+            parameter.div_(sublayers**0.5)
 
 
 def norm_of(config: ModelConfig) -> nn.LayerNorm | nn.RMSNorm:
