@@ -111,6 +111,10 @@ class ModelConfig:
     embedding_dropout: float = setting(0.1, least=0, below=1, kind="training only")
     """Dropout on the sums of embeddings and positions."""
 
+    source_token_dropout: float = setting(0.0, least=0, below=1, kind="training only")
+    """Dropout of whole source tokens. All channels of a token's embedding become 0, and its position stays.
+    Marian's `--dropout-src`."""
+
     attention_dropout: float = setting(0.0, least=0, below=1, kind="training only")
     """Dropout on attention probabilities. The paper has none."""
 

@@ -6,7 +6,7 @@ from torch.nn import functional as F
 
 from nmt_cli.errors import UserError
 from nmt_cli.model.config import ModelConfig
-from nmt_cli.model.dropout import dropout
+from nmt_cli.model.dropout import dropout, token_dropout
 from nmt_cli.ragged import Layout
 from nmt_cli.runtime.devices import autocast_dtype
 
@@ -85,10 +85,10 @@ class Embedding(nn.Module):
     """The input of a stack: sqrt(D) x embedding + position, then dropout. The matrix may be shared. Rotary
     and relative positions are not added, as they act in self-attention."""
 
-    def __init__(self, config: ModelConfig, matrix_VD: nn.Parameter) -> None:
+    def __init__(self, config: ModelConfig, matrix_VD: nn.Parameter, token_drop: float = 0.0) -> None:
         super().__init__()
         self.matrix, self.scale = matrix_VD, config.width**0.5 if config.scale_embeddings else 1.0
-        self.drop = config.embedding_dropout
+        self.drop, self.token_drop = config.embedding_dropout, token_drop
         self.positions: LearnedPositions | Sinusoids | None = None
         if config.positions == "learned":
             self.positions = LearnedPositions(config.longest, config.width)
@@ -111,6 +111,7 @@ class Embedding(nn.Module):
         [T], and `layout` has their segments.
         """
         vectors = F.embedding(tokens, self.matrix) * self.scale
+        vectors = token_dropout(vectors, self.token_drop, self.training, layout)
         if zeroed is not None:
             vectors = vectors.masked_fill(zeroed[..., None], 0.0)
         if self.positions:

@@ -60,6 +60,19 @@ def test_dropout_applies_to_the_sum_of_embedding_and_position(positions: str) ->
     assert (actual == 0).any()
 
 
+def test_only_source_tokens_are_dropped_and_their_positions_stay() -> None:
+    torch.manual_seed(2)
+    model = model_of(replace(CONFIG, heads=4, feed_forward=64, source_token_dropout=0.4), 10).train()
+    ids, indices, layout = torch.arange(200) % 10, torch.arange(200), Layout.of([200])
+    for embedding, share in ((model.source_embedding, 0.4), (model.target_embedding, 0.0)):
+        expected = embedding.eval()(ids, indices, 200) - sinusoids(200, 64)
+        actual = embedding.train()(ids, indices, 200, layout=layout) - sinusoids(200, 64)
+        gone = (actual == 0).all(1)
+        assert float(gone.double().mean()) == pytest.approx(share, abs=0.12)
+        kept = expected / (1 - share)
+        torch.testing.assert_close(actual[~gone], kept[~gone], rtol=1e-3, atol=1e-5)
+
+
 def closed_form(position: int, width: int) -> list[float]:
     """Return the sinusoids of section 3.5 of the paper, one channel at a time."""
     angles = [position / 10_000 ** (2 * (channel // 2) / width) for channel in range(width)]
