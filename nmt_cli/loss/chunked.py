@@ -3,12 +3,14 @@
 Axes: T tokens, C tokens of a chunk, D features, V entries of the vocabulary.
 """
 
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from nmt_cli.loss.rows import RowLosses, plain_rows, rows
+from nmt_cli.loss.twins.rows import twin_rows
 from nmt_cli.runtime.kernels.families import usable
 from nmt_cli.runtime.kernels.torch_private import add_product
 
@@ -25,6 +27,7 @@ def losses_and_gradients(
     weight_VD: Tensor,
     targets_T: Tensor,
     smoothing: float,
+    r_drop: float,
     grad_scale: Tensor | None,
     x_gradient: bool,
     weight_gradient: bool,
@@ -35,12 +38,23 @@ def losses_and_gradients(
     flag, `x_gradient` or `weight_gradient`, is False.
     """
     computing, chunk, unit = _implementation(x_TD.device)
-    return walk(
+    if r_drop:
+        computing = partial(twin_rows, rows=computing, r_drop=r_drop)
+        x_TD, targets_T = (_turned(half_after_half, (2, -1)) for half_after_half in (x_TD, targets_T))
+    smoothed, nll, d_x, d_weight = walk(
         *(x_TD, weight_VD, targets_T, smoothing, grad_scale, x_gradient, weight_gradient),
         rows=computing,
         chunk=chunk,
         unit=unit,
     )
+    if r_drop and x_gradient:
+        d_x = _turned(d_x, (-1, 2))
+    return smoothed, nll, d_x, d_weight
+
+
+def _turned(rows: Tensor, shape: tuple[int, int]) -> Tensor:
+    """Return `rows` in the order of the transposed matrix, if their order is that of a matrix of `shape`."""
+    return rows.reshape(*shape, *rows.shape[1:]).transpose(0, 1).reshape(rows.shape)
 
 
 def _implementation(device: torch.device) -> tuple[RowLosses, int, int]:
@@ -113,14 +127,14 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None
 
 
 def _backward(ctx: Any, incoming: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
-    """Return the gradients of `x_TD` and `weight_VD` times `incoming` / `grad_scale`, then None five times.
+    """Return the gradients of `x_TD` and `weight_VD` times `incoming` / `grad_scale`, then None six times.
     Count a `grad_scale` of None as 1. Return None for a gradient whose flag was False."""
     d_x, d_weight, grad_scale = ctx.saved_tensors
     gradients = [d_x if ctx.x_gradient else None, d_weight if ctx.weight_gradient else None]
     if incoming is not grad_scale:
         factor = incoming if grad_scale is None else incoming / grad_scale
         gradients = [None if gradient is None else gradient * factor for gradient in gradients]
-    return *gradients, *[None] * 5
+    return *gradients, *[None] * 6
 
 
 losses_and_gradients.register_autograd(_backward, setup_context=_save)

@@ -37,11 +37,16 @@ def rows(
         plain_rows(logits_CV, targets_C, losses_2C, smoothing, grad_scale, gradient)
         return
     tokens, entries = logits_CV.shape
-    if tokens and not (targets_C.min() >= IGNORED and targets_C.max() < entries):
-        raise RuntimeError(f"a target is out of bounds: {entries} entries, {targets_C.tolist()}")
+    check_targets(targets_C, entries)
     arrays = as_array(logits_CV), targets_C.long().numpy(), losses_2C.numpy(), np.float32(smoothing)
     scale = np.float32(1.0 if grad_scale is None else grad_scale.item())
     in_threads(lambda first, end: kernels.rows(*arrays, scale, gradient, first, end), tokens)
+
+
+def check_targets(targets_C: Tensor, entries: int) -> None:
+    """Raise `RuntimeError` for a target that is neither IGNORED nor one of `entries`."""
+    if len(targets_C) and not (targets_C.min() >= IGNORED and targets_C.max() < entries):
+        raise RuntimeError(f"a target is out of bounds: {entries} entries, {targets_C.tolist()}")
 
 
 def plain_rows(

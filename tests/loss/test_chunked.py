@@ -239,7 +239,7 @@ def test_the_operator_passes_pytorchs_check(
 ) -> None:
     x, weight, targets = random_batch(5, 7, 4, torch.float64, 3)
     x.requires_grad_(required[0]), weight.requires_grad_(required[1])
-    torch.library.opcheck(chunked.losses_and_gradients, (x, weight, targets, 0.1, scale, *required))
+    torch.library.opcheck(chunked.losses_and_gradients, (x, weight, targets, 0.1, 0.0, scale, *required))
 
 
 def test_features_may_be_strided_and_weights_of_half_precision(
@@ -252,4 +252,4 @@ def test_features_may_be_strided_and_weights_of_half_precision(
     assert [tensor.dtype for tensor in ours] == [torch.float32, torch.float32, torch.bfloat16, torch.bfloat16]
     for a, b in zip(ours, contiguous, strict=True):
         torch.testing.assert_close(a, b)
-    torch.library.opcheck(chunked.losses_and_gradients, (*batch, 0.1, None, True, True))
+    torch.library.opcheck(chunked.losses_and_gradients, (*batch, 0.1, 0.0, None, True, True))

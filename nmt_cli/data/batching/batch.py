@@ -67,10 +67,12 @@ def _spread(tokens: int, count: int) -> Indices:
 @dataclass(frozen=True, slots=True)
 class MicroBatch:
     """The input of one forward pass. Source segment i and target segment i are a pair. Every segment ends
-    with an end token. After the pairs, filler may follow: dummy segments that consist of end tokens."""
+    with an end token. After the pairs, filler may follow: dummy segments that consist of end tokens. With two
+    draws of dropout, all segments follow once more, with other dropout masks."""
 
     pairs: Indices
-    """The number of each pair in the split, in the order of the segments, without filler."""
+    """The number of each pair in the split, in the order of the segments of the first draw, without
+    filler."""
 
     source_tokens: Tensor
     """[source tokens], int64."""
@@ -86,7 +88,7 @@ class MicroBatch:
 
     real_source_tokens: int
     real_target_tokens: int
-    """Tokens of the pairs, with end tokens and without filler."""
+    """Tokens of the pairs in all draws, with end tokens and without filler."""
 
     links: Tensor | None = None
     """[2, links], int64. The target token and the source token of each link, counted in the micro-batch. None
@@ -119,40 +121,49 @@ class MicroBatch:
         )
 
 
-def assemble(split: Split, pairs: Indices, rounding: Rounding | None = None) -> MicroBatch:
+def assemble(split: Split, pairs: Indices, rounding: Rounding | None = None, draws: int = 1) -> MicroBatch:
     """Return the micro-batch of `pairs`, numbers of at least one pair, in this order and in host memory. If
-    `rounding` is given, add filler up to multiples of its unit. Labels of filler are `IGNORED`."""
+    `rounding` is given, add filler up to multiples of its unit. Labels of filler are `IGNORED`. `draws` is
+    the number of dropout draws, 1 or 2."""
     lengths = split.lengths(pairs)
     dummies = rounding.dummies(*lengths) if rounding else (lengths[0][:0], lengths[1][:0])
     longest = rounding.reach(max(int(side.max()) for side in lengths)) if rounding else None
     # Dropout masks follow the pair, whatever the micro-batch. Those of filler do not matter.
     mask_keys = np.concatenate((pairs, np.zeros_like(dummies[0])))
-    source, target = (
-        Layout.of(np.concatenate(both), longest, mask_keys) for both in zip(lengths, dummies, strict=True)
-    )
+    sides = [np.concatenate(both) for both in zip(lengths, dummies, strict=True)]
+    source, target = (Layout.of(side, longest, mask_keys) for side in sides)
     real_source, real_target = (int(side.sum()) for side in lengths)
     target_tokens = _tokens(split.target, pairs, target)
     labels = target_tokens.clone()
     # Filler follows all real tokens.
     labels[real_target:] = IGNORED
+    source_tokens = _tokens(split.source, pairs, source)
+    links = _links(split.links, pairs, source, target) if split.links else None
+    if draws == 2:
+        if links is not None:
+            links = torch.cat((links, links + torch.tensor([[len(target_tokens)], [len(source_tokens)]])), 1)
+        mask_keys = np.concatenate((mask_keys, ~mask_keys))  # negative, so no pair has such a key
+        source, target = (Layout.of(np.tile(side, 2), longest, mask_keys) for side in sides)
     return MicroBatch(
         pairs=pairs,
-        source_tokens=_tokens(split.source, pairs, source),
-        target_tokens=target_tokens,
-        labels=labels,
+        source_tokens=source_tokens.repeat(draws),
+        target_tokens=target_tokens.repeat(draws),
+        labels=labels.repeat(draws),
         source=grouped(source),
         target=grouped(target, source),
-        real_source_tokens=real_source,
-        real_target_tokens=real_target,
-        links=_links(split.links, pairs, source, target) if split.links else None,
+        real_source_tokens=real_source * draws,
+        real_target_tokens=real_target * draws,
+        links=links,
     )
 
 
-def halved(split: Split, micro_batch: MicroBatch, rounding: Rounding | None = None) -> list[MicroBatch]:
+def halved(
+    split: Split, micro_batch: MicroBatch, rounding: Rounding | None = None, draws: int = 1
+) -> list[MicroBatch]:
     """Return two micro-batches, each with every other pair. For a single pair, return one micro-batch."""
     # The pairs are sorted by length, so taking every other one gives halves of about equal tokens.
     halves = (micro_batch.pairs[::2], micro_batch.pairs[1::2])
-    return [assemble(split, half, rounding) for half in halves if len(half)]
+    return [assemble(split, half, rounding, draws) for half in halves if len(half)]
 
 
 def _tokens(side: Sentences, pairs: Indices, layout: Layout) -> Tensor:

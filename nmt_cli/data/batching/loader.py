@@ -30,9 +30,16 @@ class Cut:
     rank: int
     world: int
     max_tokens: int
-    """Maximum source plus target tokens of a micro-batch, without filler."""
+    """Maximum source plus target tokens of a micro-batch in all draws of dropout, without filler."""
 
     rounding: Rounding | None = None
+    draws: int = 1
+    """Draws of dropout for each pair: 2 with R-Drop."""
+
+    @property
+    def max_pair_tokens(self) -> int:
+        """Maximum tokens of the pairs of a micro-batch, if each pair counts once."""
+        return max(self.max_tokens // self.draws, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +108,8 @@ class Loader:
         rounding = Rounding.of(max_tokens // 2) if self._cut.rounding else None
         self._cut = replace(self._cut, max_tokens=max_tokens, rounding=rounding)
         split = self._batches.split(step.epoch)
-        halves = [half for part in step.micro_batches for half in halved(split, part, self._cut.rounding)]
+        cut, parts = self._cut, step.micro_batches
+        halves = [half for part in parts for half in halved(split, part, cut.rounding, cut.draws)]
         return replace(step, micro_batches=[half.to(self._device) for half in halves])
 
     def close(self) -> None:
@@ -142,11 +150,11 @@ def prepare(split: Split, batch: GlobalBatch, cut: Cut) -> LocalBatch:
     """Return `cut.rank`'s share of `batch` as micro-batches in host memory. The share may be empty."""
     source, target = split.lengths(batch.pairs)
     mine = share(source, target, cut.world)[cut.rank]
-    parts = [mine[part] for part in micro_batches(source[mine], target[mine], cut.max_tokens)]
+    parts = [mine[part] for part in micro_batches(source[mine], target[mine], cut.max_pair_tokens)]
     return LocalBatch(
         epoch=batch.epoch,
         number=batch.number,
-        micro_batches=[assemble(split, batch.pairs[part], cut.rounding) for part in parts],
+        micro_batches=[assemble(split, batch.pairs[part], cut.rounding, cut.draws) for part in parts],
         pairs=len(batch.pairs),
         source_tokens=int(source.sum()),
         target_tokens=int(target.sum()),

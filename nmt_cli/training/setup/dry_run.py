@@ -123,7 +123,7 @@ def forecast(
         weights_memory=size + FLOAT_BYTES * trained_count,
         trial=trial,
         disk=Disk(size, checkpoints_at_most(config.checkpoints), shutil.disk_usage(existing).free),
-        flops=steps * training_flops(config.model, vocabulary, *map(round, tokens)),
+        flops=steps * config.loss.draws * training_flops(config.model, vocabulary, *map(round, tokens)),
         seconds=seconds,
     )
 

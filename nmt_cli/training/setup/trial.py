@@ -70,9 +70,9 @@ def is_searched(config: TrainConfig, device: torch.device) -> bool:
 def first_cut(config: TrainConfig, device: torch.device, process: Process) -> Cut:
     """Return how `process` cuts its share of a batch, by a limit of tokens: training.max_tokens_per_device.
     If this is 0, the limit is the whole share on a GPU, and `TOKENS_ON_CPU` on a CPU."""
-    share = -(-2 * config.batch.tokens // process.world)  # of source and target, rounded up
-    automatic = share if has_own_memory(device) else TOKENS_ON_CPU
-    cut = Cut(process.rank, process.world, config.training.max_tokens_per_device or automatic)
+    automatic = _share(config, process.world) if has_own_memory(device) else TOKENS_ON_CPU
+    max_tokens = config.training.max_tokens_per_device or automatic
+    cut = Cut(process.rank, process.world, max_tokens, draws=config.loss.draws)
     return _with_rounding(cut, config, device)
 
 
@@ -83,9 +83,9 @@ def try_longest(trainer: Trainer, split: Split, cut: Cut, report: Report) -> Tri
     except after a slow first pass without compiling."""
     config, device, start = trainer.config, trainer.precision.device, time.perf_counter()
     searched = is_searched(config, device)
-    pairs = longest_pairs(split, config.batch, min(cut.max_tokens, 2 * config.batch.tokens // cut.world))
+    pairs = longest_pairs(split, config.batch, min(cut.max_pair_tokens, 2 * config.batch.tokens // cut.world))
     while True:
-        part = assembled(split, pairs, cut.rounding).to(device)
+        part = assembled(split, pairs, cut.rounding, cut.draws).to(device)
         tokens = part.real_source_tokens + part.real_target_tokens
         try:
             seconds = _timed(trainer, part)
@@ -127,17 +127,22 @@ def longest_pairs(split: Split, config: BatchConfig, max_tokens: int) -> Indices
     return longest
 
 
-def assembled(split: Split, pairs: Indices, rounding: Rounding | None) -> MicroBatch:
+def assembled(split: Split, pairs: Indices, rounding: Rounding | None, draws: int = 1) -> MicroBatch:
     """Return the micro-batch of `pairs` for a trial. If `rounding` gives equal numbers of source and target
     tokens, do not round. `torch.compile` would expect equal numbers in all batches, and compile again."""
-    part = assemble(split, pairs, rounding)
+    part = assemble(split, pairs, rounding, draws)
     equal = len(part.source_tokens) == len(part.target_tokens)
-    return assemble(split, pairs, None) if rounding and equal else part
+    return assemble(split, pairs, None, draws) if rounding and equal else part
+
+
+def _share(config: TrainConfig, world: int) -> int:
+    """Return the source plus target tokens of a rank's share of a batch, in all draws, rounded up."""
+    return -(-2 * config.batch.tokens * config.loss.draws // world)
 
 
 def _with_rounding(cut: Cut, config: TrainConfig, device: torch.device) -> Cut:
     """Return `cut` with rounding of micro-batches to few shapes if the model is compiled, else without."""
-    share = -(-2 * config.batch.tokens // cut.world)
+    share = _share(config, cut.world)
     parts = -(-share // cut.max_tokens)
     return replace(cut, rounding=Rounding.of(share // parts // 2) if compiled(config, device) else None)
 

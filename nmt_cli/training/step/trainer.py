@@ -194,11 +194,13 @@ class Trainer:
                 *self.model.projected(decoded.to(self.precision.dtype)),
                 part.labels,
                 smoothing=self.config.loss.smoothing,
+                r_drop=self.config.loss.r_drop,
                 grad_scale=factor,
             )
         loss = smoothed
         if self._guided_head:
-            loss = smoothed + self.config.training.guided_alignment * self._guided_head.loss(part)
+            weight = self.config.training.guided_alignment / self.config.loss.draws
+            loss = smoothed + weight * self._guided_head.loss(part)
         self.gradients.add(loss, factor, torch.stack([smoothed.detach(), nll]), first=first)
 
     def _update(self, rate: float, norm: Tensor, bad: Tensor) -> None:

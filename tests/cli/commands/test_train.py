@@ -107,6 +107,9 @@ def test_wrong_usage_exits_with_2(
     assert_one_line(result, 2, message)
 
 
+WITHOUT_DROPOUT = ("--set", "model.residual_dropout=0", "--set", "model.embedding_dropout=0")
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -119,6 +122,10 @@ def test_wrong_usage_exits_with_2(
         (
             ("--set", "model.residual_stream=bf16", "--set", "training.precision=fp32"),
             "model.residual_stream=bf16 has no effect with training.precision=fp32",
+        ),
+        (
+            ("--set", "loss.r_drop=5", *WITHOUT_DROPOUT),
+            "loss.r_drop has no effect without dropout. Set model.residual_dropout",
         ),
         (("--set", "schedule.decay=0.1"), "have no effect with noam. Set schedule.kind to plateau"),
         (("--set", "validation.least_improvement=-1"), "least_improvement = -1 was removed: any improvement"),

@@ -54,6 +54,23 @@ def test_filler_has_end_tokens_and_no_loss(
     )
 
 
+@given(LENGTHS, ROUNDINGS)
+def test_two_draws_repeat_the_batch_with_other_mask_keys(
+    split_of: SplitOf, lengths: Lengths, rounding: Rounding | None
+) -> None:
+    split, pairs = split_of(lengths), np.arange(len(lengths))
+    once, twice = assemble(split, pairs, rounding), assemble(split, pairs, rounding, draws=2)
+    for name in ("source_tokens", "target_tokens", "labels"):
+        assert torch.equal(getattr(twice, name), getattr(once, name).repeat(2))
+    for one, two in ((once.source, twice.source), (once.target, twice.target)):
+        assert torch.equal(two.lengths, one.lengths.repeat(2)) and two.longest == one.longest
+        assert torch.equal(two.mask_keys[: len(one.lengths)], one.mask_keys)
+        assert (two.mask_keys[len(one.lengths) :] < 0).all()
+        assert len({*two.mask_keys[len(one.lengths) :][: len(pairs)].tolist()}) == len(pairs)
+    assert twice.real_target_tokens == 2 * once.real_target_tokens
+    assert twice.filler == 2 * once.filler
+
+
 def test_a_batch_with_filler_has_a_round_shape(split_of: SplitOf) -> None:
     batch = assemble(split_of(PAIRS), np.arange(5), Rounding(64))
     assert (len(batch.source_tokens), len(batch.target_tokens)) == (128, 128)

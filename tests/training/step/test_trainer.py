@@ -14,6 +14,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from nmt_cli.checkpoints.model_folder import Identity
@@ -85,17 +86,29 @@ def new_trainer(identity: Identity, tiny: Tiny) -> NewTrainer:
     return new_trainer
 
 
-def by_definition(model: Transformer, split: Split, smoothing: float) -> tuple[float, float, Tensor]:
+def r_drop_settings(weight: float) -> list[str]:
+    """Return the settings of R-Drop, which needs dropout in the settings too. Return [] for weight 0."""
+    return [f"loss.r_drop={weight}", "model.residual_dropout=0.1"] if weight else []
+
+
+def by_definition(
+    model: Transformer, split: Split, smoothing: float, r_drop: float = 0.0
+) -> tuple[float, float, Tensor]:
     """Return in float64 the sums of smoothed loss and NLL over PAIRS, and the gradient of the mean loss."""
     exact = deepcopy(model).double()
     exact.zero_grad()
     seed_everything(1, 1)  # the dropout masks of step 1
-    whole = assemble(split, PAIRS)
-    targets = whole.target_tokens
-    decoded = exact(whole.source_tokens, targets, whole.source, whole.target)
-    log_p = exact.logits(decoded).log_softmax(-1)
+    whole = assemble(split, PAIRS, draws=2 if r_drop else 1)
+    targets = assemble(split, PAIRS).target_tokens
+    decoded = exact(whole.source_tokens, whole.target_tokens, whole.source, whole.target)
+    logits = exact.logits(decoded)
+    log_ps = logits.log_softmax(-1).view(-1, len(targets), logits.shape[-1])
+    log_p = log_ps.mean(0)
     nll = -log_p[torch.arange(len(targets)), targets].sum()
     smoothed = (1 - smoothing) * nll - smoothing * log_p.mean(-1).sum()
+    if r_drop:
+        divergences = [F.kl_div(q, p, log_target=True, reduction="sum") for p, q in (log_ps, log_ps.flip(0))]
+        smoothed = smoothed + r_drop / 4 * sum(divergences)
     (smoothed / len(targets)).backward()  # type: ignore[no-untyped-call]  # untyped in torch
     gradients = [parameter.grad.flatten() for parameter in exact.parameters() if parameter.grad is not None]
     return smoothed.item(), nll.item(), torch.cat(gradients)
@@ -114,7 +127,7 @@ def assert_as_defined(trainer: Trainer, measured: Tensor, exact: tuple[float, fl
     max_tokens=st.integers(1, 1500),
     unit=st.sampled_from([0, 4, 16]),
     smoothing=st.sampled_from([0.0, 0.1]),
-    drop=st.sampled_from([0.0, 0.2]),
+    drops=st.sampled_from([(0.0, 0.0), (0.2, 0.0), (0.2, 3.0)]),
 )
 def test_a_step_is_float64_autograd_on_the_whole_batch_however_it_is_cut(
     loader: Loader,
@@ -123,23 +136,24 @@ def test_a_step_is_float64_autograd_on_the_whole_batch_however_it_is_cut(
     max_tokens: int,
     unit: int,
     smoothing: float,
-    drop: float,
+    drops: tuple[float, float],
 ) -> None:
-    trainer = new_trainer(f"loss.smoothing={smoothing}", drop=drop)
-    exact = by_definition(trainer.model, split, smoothing)
-    step = cut(split, Cut(0, 1, max_tokens, Rounding(unit) if unit else None))
+    drop, r_drop = drops
+    trainer = new_trainer(f"loss.smoothing={smoothing}", *r_drop_settings(r_drop), drop=drop)
+    exact = by_definition(trainer.model, split, smoothing, r_drop)
+    how = Cut(0, 1, max_tokens, Rounding(unit) if unit else None, trainer.config.loss.draws)
+    step = cut(split, how)
     assert_as_defined(trainer, trainer.step(1, 0.0, step, loader), exact)
 
 
-@pytest.mark.parametrize("drop", [0.0, 0.3])
+@pytest.mark.parametrize(("drop", "r_drop"), [(0.0, 0.0), (0.3, 0.0), (0.3, 5.0)])
 def test_the_shares_of_three_ranks_sum_up_to_the_step_of_one(
-    loader: Loader, split: Split, new_trainer: NewTrainer, drop: float
+    loader: Loader, split: Split, new_trainer: NewTrainer, drop: float, r_drop: float
 ) -> None:
-    trainers = [new_trainer(rank=rank, drop=drop) for rank in range(3)]
-    exact = by_definition(trainers[0].model, split, 0.1)
-    measured = [
-        trainer.step(1, 0.0, cut(split, Cut(rank, 3, 200)), loader) for rank, trainer in enumerate(trainers)
-    ]
+    trainers = [new_trainer(*r_drop_settings(r_drop), rank=rank, drop=drop) for rank in range(3)]
+    exact = by_definition(trainers[0].model, split, 0.1, r_drop)
+    shares = [cut(split, Cut(rank, 3, 200, draws=2 if r_drop else 1)) for rank in range(3)]
+    measured = [trainer.step(1, 0.0, share, loader) for trainer, share in zip(trainers, shares, strict=True)]
     losses = torch.stack(measured).sum(0)[:2].tolist()
     assert losses == pytest.approx(exact[:2], rel=1e-6)
     gradient = torch.stack([trainer.gradients.flat for trainer in trainers]).sum(0)

@@ -1,0 +1,48 @@
+"""The loss of R-Drop between matrix products. Axes: C tokens of a chunk, V vocabulary entries.
+
+Rows 2i and 2i + 1 are twins: predictions of the same token with different dropout masks.
+"""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from nmt_cli.loss.reference import IGNORED
+from nmt_cli.loss.rows import RowLosses, check_targets
+from nmt_cli.runtime.kernels.arrays import as_array
+from nmt_cli.runtime.kernels.loading import compiled_kernels
+from nmt_cli.runtime.threads import in_threads
+
+
+def twin_rows(
+    logits_CV: Tensor,
+    targets_C: Tensor,
+    losses_2C: Tensor,
+    smoothing: float,
+    grad_scale: Tensor | None,
+    gradient: bool,
+    *,
+    rows: RowLosses,
+    r_drop: float,
+) -> None:
+    """Compute `RowLosses` of twins: half of their R-Drop losses and NLLs. On a CPU, use Numba for fp32 and
+    bf16. Otherwise, use `rows` for the cross-entropy and PyTorch for the divergence."""
+    compiles = logits_CV.device.type == "cpu" and logits_CV.dtype in (torch.float32, torch.bfloat16)
+    if compiles and (kernels := compiled_kernels("loss.twins")):
+        check_targets(targets_C, logits_CV.shape[1])
+        scale = np.float32(1.0 if grad_scale is None else grad_scale.item())
+        arrays = as_array(logits_CV), targets_C.long().numpy(), losses_2C.numpy()
+        numbers = np.float32(smoothing), np.float32(r_drop), scale, gradient
+        in_threads(lambda first, end: kernels.twin_rows(*arrays, *numbers, first, end), len(targets_C) // 2)
+        return
+    factor = torch.ones((), device=logits_CV.device) if grad_scale is None else grad_scale
+    log_p_C2V = logits_CV.to(losses_2C.dtype).log_softmax(1).view(-1, 2, logits_CV.shape[1])
+    p_C2V, difference_C2V = log_p_C2V.exp(), log_p_C2V - log_p_C2V.flip(1)
+    divergence_C2 = (p_C2V * difference_C2V).sum(2)  # of each twin from the other
+    rows(logits_CV, targets_C, losses_2C, smoothing, factor / 2, gradient)
+    counts_C = targets_C != IGNORED
+    losses_2C /= 2
+    losses_2C[0] += (r_drop / 8 * divergence_C2.sum(1).repeat_interleave(2)).where(counts_C, 0)
+    if gradient:
+        slope_C2V = p_C2V * (difference_C2V - divergence_C2[:, :, None]) + p_C2V - p_C2V.flip(1)
+        logits_CV += (slope_C2V.flatten(0, 1) * (r_drop / 4 * factor)).where(counts_C[:, None], 0)
