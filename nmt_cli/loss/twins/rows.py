@@ -42,7 +42,7 @@ def twin_rows(
     rows(logits_CV, targets_C, losses_2C, smoothing, factor / 2, gradient)
     counts_C = targets_C != IGNORED
     losses_2C /= 2
-    losses_2C[0] += (r_drop / 8 * divergence_C2.sum(1).repeat_interleave(2)).where(counts_C, 0)
+    losses_2C[0] += (r_drop / 4 * divergence_C2.flatten()).where(counts_C, 0)
     if gradient:
         slope_C2V = p_C2V * (difference_C2V - divergence_C2[:, :, None]) + p_C2V - p_C2V.flip(1)
         logits_CV += (slope_C2V.flatten(0, 1) * (r_drop / 4 * factor)).where(counts_C[:, None], 0)
