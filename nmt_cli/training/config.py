@@ -15,6 +15,13 @@ from nmt_cli.text.config import AugmentConfig, SamplingConfig
 ValidationMetric = Literal["bleu", "chrf", "nll", "comet"]
 
 
+def refuse_two_units(section: object, *names: str) -> None:
+    """Raise `UserError` if two of `names`, intervals in different units, are neither default nor 0."""
+    given = [name for name in changed(section, *names) if getattr(section, name)]
+    if len(given) > 1:
+        raise UserError(f"{given[1]} has no effect with {given[0]}. Leave one of them out.")
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LossConfig:
     """The loss that training minimises."""
@@ -188,6 +195,10 @@ class ValidationConfig:
     every_steps: int = setting(1000, least=0)
     """Steps between validations. 0 for none. The last step validates too."""
 
+    every_epochs: int = setting(0, least=0)
+    """Epochs between validations, each at the end of an epoch. 0 validates by steps. The last step validates
+    too."""
+
     metric: ValidationMetric = setting("bleu", kind="whole run", everyday=True)
     """Metric of the best checkpoint, on the first validation set. Patience and plateau watch it too. Comet
     needs validation.metric_model."""
@@ -217,6 +228,7 @@ class ValidationConfig:
         check(self)
         if self.metric == "comet" and not self.metric_model:
             raise UserError("metric=comet needs the folder of a COMET model. Set metric_model.")
+        refuse_two_units(self, "every_epochs", "every_steps")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -226,20 +238,24 @@ class CheckpointConfig:
     every_steps: int = setting(0, least=0)
     """Steps between checkpoints. 0 saves by minutes. The last step always saves."""
 
+    every_epochs: int = setting(0, least=0)
+    """Epochs between checkpoints, each at the end of an epoch. 0 saves by minutes. The last step always
+    saves."""
+
     every_minutes: float = setting(10.0, above=0)
-    """Minutes between checkpoints. Without effect if checkpoints.every_steps is set. The paper's base model
-    saves every ten."""
+    """Minutes between checkpoints, unless they are saved by steps or epochs. The paper's base model saves
+    every ten."""
 
     keep_last: int = setting(5, least=1, everyday=True)
-    """Keep this many newest checkpoints."""
+    """Keep this many newest checkpoints. With checkpoints.every_epochs=1, they are those of the last
+    epochs."""
 
     keep_best: int = setting(1, least=0)
     """Keep this many best checkpoints, by validation.metric. They are saved when they are found."""
 
     def __post_init__(self) -> None:
         check(self)
-        if self.every_steps and changed(self, "every_minutes"):
-            raise UserError("every_minutes has no effect with every_steps. Leave one of them out.")
+        refuse_two_units(self, "every_epochs", "every_steps", "every_minutes")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -287,7 +303,7 @@ class TrainConfig:
     def __post_init__(self) -> None:
         """Raise `UserError` for patience or plateaus without validation, and linear or cosine with
         max_epochs. Refuse a bf16 residual stream in fp32 or fp16, and sentences longer than the positions."""
-        if self.watches and not self.validation.every_steps:
+        if self.watches and not (self.validation.every_steps or self.validation.every_epochs):
             raise UserError(
                 "validation.patience and the plateau schedule have nothing to watch without validation. "
                 "Set validation.every_steps."

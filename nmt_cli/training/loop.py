@@ -42,6 +42,8 @@ class Loop:
         self.recorder.restart_clock()
         with closing(self.saver):
             for batch in self.loader:
+                if not self.limits.reached(batch.epoch):  # the last step validates and saves in any case
+                    self._validate_and_save(batch.epoch, requests)
                 # The ranks agreed on the requests after the last step, so all stop before the same step.
                 if requests & STOP or self._is_over(batch.epoch, requests):
                     break
@@ -53,9 +55,6 @@ class Loop:
                 line_due = self.position.step % self.trainer.config.training.log_every == 0
                 if line_due or self.recorder.late:
                     self._flush()
-                is_among_best = self.validator.due and self._validate()
-                if is_among_best or self.limits.save_due(requests):
-                    self._try_to_save()
             return self._end(first_step, stopped=bool(requests & STOP))
 
     def _is_over(self, next_epoch: int, requests: int) -> bool:
@@ -63,16 +62,9 @@ class Loop:
         last step and epoch."""
         if self.limits.reached(next_epoch):
             return True
-        config = self.trainer.config
-        if requests & TIME_UP or self.limits.clock.began_late:
-            reason, setting = f"{config.training.max_hours:g} hours are over", "training.max_hours"
-        elif patience_ended(config, self.position.judged):
-            count, metric = config.validation.patience, config.validation.metric
-            reason, setting = f"{metric} has not improved in {count} validations", "validation.patience"
-        else:
-            return False
-        self.report(Note(f"{reason}; the run ends at step {self.position.step:,} ({setting})"))
-        return True
+        if reason := early_end(self.limits, requests):
+            self.report(Note(reason))
+        return bool(reason)
 
     def _step(self, batch: LocalBatch) -> None:
         """Take a step on `batch`, update the position and the average weights, and record the step."""
@@ -101,6 +93,15 @@ class Loop:
         self.dataset.check_quickly()
         if lines := self.recorder.flush(self.loader.waited):
             self.limits.refuse_divergence(lines)
+
+    def _validate_and_save(self, next_epoch: int, requests: int) -> None:
+        """Validate and save after the last step, if due and not done yet. `next_epoch` is the epoch of the
+        next batch. If it is larger than that of the last step, this step ended an epoch."""
+        epochs = next_epoch if next_epoch > self.position.epoch else 0
+        is_among_best = self.validator.due(epochs) and self._validate()
+        save_due = self.limits.save_due(requests, epochs) and self.saver.begun != self.position.step
+        if is_among_best or save_due:
+            self._try_to_save()
 
     def _validate(self) -> bool:
         """Validate the model, then log and report the results. Return whether to keep this step as one of the
@@ -169,3 +170,17 @@ class Loop:
         if complete and self.trainer.group.process.first:
             self.report(self.recorder.spent())
         return complete
+
+
+def early_end(limits: Limits, requests: int) -> str:
+    """Return why the run ends before its last step and epoch: by its hours or its patience. Otherwise return
+    an empty text."""
+    config, position = limits.config, limits.position
+    if requests & TIME_UP or limits.clock.began_late:
+        reason, setting = f"{config.training.max_hours:g} hours are over", "training.max_hours"
+    elif patience_ended(config, position.judged):
+        count, metric = config.validation.patience, config.validation.metric
+        reason, setting = f"{metric} has not improved in {count} validations", "validation.patience"
+    else:
+        return ""
+    return f"{reason}; the run ends at step {position.step:,} ({setting})"

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nmt_cli.errors import UserError
-from nmt_cli.training.config import TrainConfig, TrainingConfig
+from nmt_cli.training.config import CheckpointConfig, TrainConfig, TrainingConfig, ValidationConfig
 
 SAVE, STOP, TIME_UP = 1, 2, 4
 """Requests of a rank to all ranks, as bits for `Group.agree`."""
@@ -101,6 +101,23 @@ def left(
     return steps, steps * pace
 
 
+def interval_ended(config: ValidationConfig | CheckpointConfig, step: int, epochs: int) -> bool:
+    """Return whether an interval of `config` in epochs or steps ended with `step`. `epochs` is the number of
+    complete epochs if the step was the last of one, else 0."""
+    if config.every_epochs:
+        return epochs > 0 and epochs % config.every_epochs == 0
+    return step > 0 and config.every_steps > 0 and step % config.every_steps == 0
+
+
+def interval_in_words(config: ValidationConfig | CheckpointConfig) -> str:
+    """Return the interval of `config` with its unit, such as "every 2 epochs". Return "" if it is 0."""
+    minutes = config.every_minutes if isinstance(config, CheckpointConfig) else 0
+    for number, unit in (config.every_epochs, "epoch"), (config.every_steps, "step"), (minutes, "minute"):
+        if number:
+            return f"every {unit}" if number == 1 else f"every {number:,.10g} {unit}s"
+    return ""
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """Decides when a run ends or saves. `stop_wanted` returns whether the user asked this process to stop."""
@@ -123,14 +140,14 @@ class Limits:
         requests = STOP if self.stop_wanted() else 0
         if first:
             config = self.config.checkpoints
-            requests |= SAVE if not config.every_steps and unsaved > 60 * config.every_minutes else 0
+            by_minutes = not (config.every_steps or config.every_epochs)
+            requests |= SAVE if by_minutes and unsaved > 60 * config.every_minutes else 0
             requests |= TIME_UP if self.clock.time_is_up else 0
         return requests
 
-    def save_due(self, requests: int) -> bool:
-        """Return whether `requests` has `SAVE`, or the step is a multiple of checkpoints.every_steps."""
-        every_steps = self.config.checkpoints.every_steps
-        return bool(requests & SAVE) or (every_steps > 0 and self.position.step % every_steps == 0)
+    def save_due(self, requests: int, epochs: int) -> bool:
+        """Return whether `requests` has `SAVE`, or an interval of checkpoints ended. See `interval_ended`."""
+        return bool(requests & SAVE) or interval_ended(self.config.checkpoints, self.position.step, epochs)
 
     def refuse_divergence(self, lines: Sequence[Mapping[str, Any]]) -> None:
         """Count in the position how many of the latest steps in a row were left out, from log `lines`. Raise

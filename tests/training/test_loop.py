@@ -16,7 +16,17 @@ from nmt_cli.data.dataset import Dataset
 from nmt_cli.data.preprocessing.preprocess import Outcome
 from nmt_cli.training.tracking.events import Doing, Event, Progress, Saved, Validated, Warned
 from tests.checks import differing
-from tests.training.runs import Complaint, Go, lines_of, notes, of_kind, steps_of, tensors_of, warnings
+from tests.training.runs import (
+    Complaint,
+    Go,
+    lines_of,
+    notes,
+    of_kind,
+    steps_of,
+    tensors_of,
+    timeless,
+    warnings,
+)
 
 
 def test_a_run_takes_its_steps_and_leaves_a_whole_folder(go: Go, run: Path) -> None:
@@ -101,6 +111,60 @@ def test_validation_is_at_its_steps_and_at_the_last(go: Go, run: Path) -> None:
     assert of_kind(Validated, events) == [2, 4, 5]
     state = read_state(run / "last")
     assert (state["step"], list(state["scores"])) == (5, ["2", "4", "5"])
+
+
+BY_EPOCHS = ("validation.every_epochs=1", "checkpoints.every_epochs=2", "batch.tokens=2000")
+
+
+def ends_of_epochs(run: Path) -> list[int]:
+    """Return the last step of each epoch in the log, the unfinished one left out."""
+    epochs = {line["epoch"]: line["step"] for line in lines_of(run) if "valid" not in line}
+    return [step for epoch, step in epochs.items() if epoch < max(epochs)]
+
+
+def test_validations_and_checkpoints_are_at_the_ends_of_epochs(go: Go, run: Path) -> None:
+    keep = ("checkpoints.keep_last=2", "checkpoints.keep_best=0")
+    _, events = go(*BY_EPOCHS, *keep, "training.max_epochs=5", "training.max_steps=1000")
+    ends = [*ends_of_epochs(run), max(steps_of(run))]
+    assert len(ends) == 5
+    assert of_kind(Validated, events) == ends
+    assert of_kind(Saved, events) == [ends[1], ends[3], ends[4]]
+    assert list(checkpoints(run)) == [ends[3], ends[4]]
+
+
+def test_a_last_step_inside_an_epoch_validates_and_saves(go: Go, run: Path) -> None:
+    _, events = go(*BY_EPOCHS, "checkpoints.keep_best=0", "training.max_steps=5")
+    (end,) = ends_of_epochs(run)
+    assert end < 4
+    assert of_kind(Validated, events) == [end, 5]
+    assert of_kind(Saved, events) == [5]
+
+
+def test_a_run_stopped_anywhere_near_the_end_of_an_epoch_continues_as_if_it_were_not(
+    go: Go, tmp_path: Path
+) -> None:
+    settings = (*BY_EPOCHS, "model.residual_dropout=0.3", "training.max_steps=8")
+    go(*settings, out=tmp_path / "whole")
+    first, second = ends_of_epochs(tmp_path / "whole")
+    for step in (first - 1, first, first + 1, second, 8):
+        complete, events = go(*settings, out=tmp_path / "parts", stop_at=step)
+        assert complete is (step == 8)
+        assert of_kind(Validated, events) == [end for end in (first, second) if step == end]
+        assert of_kind(Saved, events) == [step]
+    _, events = go(*settings, out=tmp_path / "parts")
+    assert of_kind(Validated, events) == [8]
+    assert timeless(tmp_path / "parts") == timeless(tmp_path / "whole")
+    for file in ("model", "optimizer"):
+        assert not differing(tensors_of(tmp_path / "parts", file), tensors_of(tmp_path / "whole", file))
+    states = [read_state(tmp_path / name / "last") for name in ("parts", "whole")]
+    assert states[0]["scores"] == states[1]["scores"]
+
+
+def test_patience_counts_the_validations_of_epochs(go: Go, run: Path) -> None:
+    still = ("schedule.kind=constant", "schedule.peak=1e-30", "schedule.warmup=0", "validation.metric=nll")
+    _, events = go(*BY_EPOCHS, *still, "validation.patience=2", "training.max_steps=100")
+    assert len(of_kind(Validated, events)) == 3
+    assert of_kind(Validated, events)[-1] == steps_of(run)[-1] == max(checkpoints(run))
 
 
 def test_a_dataset_without_validation_sets_can_be_trained_on(

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from nmt_cli.checkpoints.finding import checkpoints
 from nmt_cli.data.preprocessing.preprocess import Outcome
 from nmt_cli.training.tracking.events import Progress
 from tests.checks import differing
@@ -60,6 +61,14 @@ def test_epochs_count_for_the_corpus_that_is_named(go: Go, two: Path, run: Path)
     assert [event.epoch_of for event in events if isinstance(event, Progress)][-1] == "bitext"
     assert '"epoch_of":"bitext"' in (run / "report.html").read_text(encoding="utf-8").replace(": ", ":")
     assert "shares of the pairs: bitext 0.75, synthetic 0.25" in notes(events)
+
+
+def test_checkpoints_are_at_the_ends_of_the_epochs_of_the_named_corpus(go: Go, two: Path, run: Path) -> None:
+    shares = ("mixing.weights={bitext=3, synthetic=1}", "batch.tokens=400", "training.max_steps=1000")
+    go(*shares, "checkpoints.every_epochs=1", "training.max_epochs=2", dataset=two)
+    last = {line["epoch"]: line for line in lines_of(run)}
+    assert list(checkpoints(run)) == [line["step"] for line in last.values()]
+    assert [line["corpus_epochs"]["bitext"] for line in last.values()] == [1.0, 2.0]
 
 
 def test_without_a_mixture_the_log_names_no_corpora(go: Go, two: Path, run: Path) -> None:

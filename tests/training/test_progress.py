@@ -7,8 +7,8 @@ from typing import Any, cast
 import pytest
 
 from nmt_cli.training import progress
-from nmt_cli.training.config import TrainConfig, TrainingConfig
-from nmt_cli.training.progress import SAVE, STOP, TIME_UP, Clock, Limits, Position
+from nmt_cli.training.config import CheckpointConfig, TrainConfig, TrainingConfig, ValidationConfig
+from nmt_cli.training.progress import SAVE, STOP, TIME_UP, Clock, Limits, Position, interval_in_words
 from tests.checks import refusal
 from tests.training.runs import Tiny
 
@@ -54,12 +54,32 @@ def test_the_first_rank_requests_by_time_and_each_rank_may_stop(
     assert run_limits.requests(first, unsaved) == requests
 
 
-def test_saving_is_by_steps_or_by_minutes(tiny: Tiny) -> None:
-    by_steps = tiny("checkpoints.every_steps=4")
-    due = [step for step in range(1, 10) if limits(by_steps, Position(step=step)).save_due(0)]
+def test_saving_is_by_steps_by_epochs_or_by_minutes(tiny: Tiny) -> None:
+    by_steps, by_epochs = tiny("checkpoints.every_steps=4"), tiny("checkpoints.every_epochs=2")
+    due = [step for step in range(10) if limits(by_steps, Position(step=step)).save_due(0, 0)]
     assert due == [4, 8]
-    assert limits(by_steps, Position()).requests(True, 1e9) == 0
-    assert [limits(tiny(), Position(step=4)).save_due(requests) for requests in (0, STOP, SAVE)] == [0, 0, 1]
+    assert [n for n in range(6) if limits(by_epochs, Position(step=4)).save_due(0, n)] == [2, 4]
+    for config in (by_steps, by_epochs):
+        assert limits(config, Position()).requests(True, 1e9) == 0
+    by_minutes = limits(tiny(), Position(step=4))
+    assert [by_minutes.save_due(requests, 1) for requests in (0, STOP, SAVE)] == [0, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        (ValidationConfig(), "every 1,000 steps"),
+        (ValidationConfig(every_steps=1_000_000), "every 1,000,000 steps"),
+        (ValidationConfig(every_epochs=1), "every epoch"),
+        (ValidationConfig(every_steps=0), ""),
+        (CheckpointConfig(), "every 10 minutes"),
+        (CheckpointConfig(every_minutes=2.5), "every 2.5 minutes"),
+        (CheckpointConfig(every_steps=1), "every step"),
+        (CheckpointConfig(every_epochs=3), "every 3 epochs"),
+    ],
+)
+def test_an_interval_is_named_with_its_unit(config: ValidationConfig | CheckpointConfig, words: str) -> None:
+    assert interval_in_words(config) == words
 
 
 def lines(skipped: str) -> list[dict[str, Any]]:

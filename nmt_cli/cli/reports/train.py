@@ -203,8 +203,9 @@ def show_forecast(forecast: "Forecast", devices: int, kind: str) -> None:
             "steps": f"{forecast.steps:,} ({epochs:,.{0 if epochs >= 10 else 1}f} epochs)",
             "memory": f"{size(trial.memory)} at most, measured with the longest batch ({trial.tokens:,} "
             f"tokens); {size(forecast.weights_memory)} for weights, gradients and optimiser",
-            "checkpoints": f"{size(disk.checkpoint)} each, {size(disk.checkpoint * disk.count)} for at most "
-            f"{disk.count} ({size(disk.free)} free)",
+            "checkpoints": f"{disk.interval}, {size(disk.checkpoint)} each, "
+            f"{size(disk.checkpoint * disk.count)} for at most {disk.count} ({size(disk.free)} free)",
+            "validation": forecast.validation or "none",
             "model FLOPs": f"{forecast.flops:.2e}",
             "time": f"about {duration(forecast.seconds)} without validation, "
             "estimated from the longest batch",

@@ -16,6 +16,7 @@ from nmt_cli.data.dataset import TRAIN, Split, open_dataset
 from nmt_cli.model.cost import parameters, training_flops
 from nmt_cli.runtime.atomic import resolved
 from nmt_cli.training.config import TrainConfig
+from nmt_cli.training.progress import interval_in_words
 from nmt_cli.training.setup.build import build_trainer, chosen_kernels, identity_of, warn_if_slow
 from nmt_cli.training.setup.deterministic import repeatable
 from nmt_cli.training.setup.preflight import checkpoints_at_most, estimate
@@ -65,6 +66,9 @@ class Disk:
     free: int
     """Free space on the disk of the run folder."""
 
+    interval: str
+    """When checkpoints are saved, such as "every 10 minutes"."""
+
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
@@ -89,6 +93,9 @@ class Forecast:
     seconds: float
     """Duration of the whole run, estimated from the longest batch."""
 
+    validation: str
+    """When the run validates, such as "every 2 epochs". Empty without validation."""
+
 
 def forecast(
     dataset_folder: Path, run: Path, config: TrainConfig, devices: int, device: torch.device, report: Report
@@ -112,9 +119,11 @@ def forecast(
     steps, seconds = estimate(split, config, trial, devices, epoch.batches)
     # Adam keeps two moments of each trained weight, and the moving average is a copy of all weights.
     size = FLOAT_BYTES * (count + 2 * trained_count + count * bool(config.optimizer.ema))
+    existing = next(folder for folder in (resolved(run), *resolved(run).parents) if folder.is_dir())
+    count_at_most, free = checkpoints_at_most(config.checkpoints), shutil.disk_usage(existing).free
+    validates = any(split.role == "valid" for split in dataset.splits.values())
     tokens = epoch.source_tokens / epoch.batches, epoch.target_tokens / epoch.batches
     vocabulary = len(identity.tokenizers.target.vocabulary)
-    existing = next(folder for folder in (resolved(run), *resolved(run).parents) if folder.is_dir())
     return Forecast(
         parameters=count,
         trained=trained_count,
@@ -122,9 +131,10 @@ def forecast(
         steps=steps,
         weights_memory=size + FLOAT_BYTES * trained_count,
         trial=trial,
-        disk=Disk(size, checkpoints_at_most(config.checkpoints), shutil.disk_usage(existing).free),
+        disk=Disk(size, count_at_most, free, interval_in_words(config.checkpoints)),
         flops=steps * config.loss.draws * training_flops(config.model, vocabulary, *map(round, tokens)),
         seconds=seconds,
+        validation=interval_in_words(config.validation) if validates else "",
     )
 
 

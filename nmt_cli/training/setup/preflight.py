@@ -11,7 +11,7 @@ from nmt_cli.checkpoints.run_folder import try_saving
 from nmt_cli.data.dataset import Split
 from nmt_cli.errors import UserError
 from nmt_cli.training.config import CheckpointConfig, TrainConfig
-from nmt_cli.training.progress import left
+from nmt_cli.training.progress import interval_in_words, left
 from nmt_cli.training.setup.trial import Trial
 from nmt_cli.training.tracking.events import Note, Report
 from nmt_cli.training.tracking.saver import Snapshot
@@ -36,7 +36,8 @@ def preflight(
     config, saving_start = snapshot.trainer.config, time.perf_counter()
     written = try_saving(run, snapshot.identity, snapshot.checkpoint())
     now = time.perf_counter()
-    saving = f"a checkpoint takes {size(written)} and {duration(now - saving_start)}"
+    interval = interval_in_words(config.checkpoints)
+    saving = f"a checkpoint {interval} takes {size(written)} and {duration(now - saving_start)}"
     count, free = checkpoints_at_most(config.checkpoints), shutil.disk_usage(run).free
     if count * written > free:
         raise UserError(
@@ -45,7 +46,8 @@ def preflight(
         )
     disk = f"{count} of them {size(count * written)} of {size(free)} free"
     steps, seconds = estimate(split, config, trial, trial.cut.world)
-    whole_run = f"{steps:,} steps take about {duration(seconds)} at this speed, without validation"
+    validation = f"validation {interval_in_words(config.validation) if validator.enabled else ''}".rstrip()
+    whole_run = f"{steps:,} steps take about {duration(seconds)} at this speed, without {validation}"
     plan = f"{trial}; {saving}, {disk}; {whole_run}"
     report(Note(f"preflight ({duration(now - start + trial.total_seconds)}): {plan}"))
 

@@ -12,7 +12,7 @@ from itertools import accumulate
 
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.training.config import TrainConfig
-from nmt_cli.training.progress import Position
+from nmt_cli.training.progress import Position, interval_ended
 from nmt_cli.training.step.ema import Ema
 from nmt_cli.training.validation.metrics import (
     Judge,
@@ -42,13 +42,9 @@ class Validator:
 
     @property
     def enabled(self) -> bool:
-        """True if validation.every_steps is not 0, and the dataset has a validation set."""
-        return bool(self.config.validation.every_steps and self.judge.sets)
-
-    @property
-    def due(self) -> bool:
-        """True if validation is on and the last step is a multiple of validation.every_steps."""
-        return self.enabled and self.position.step % self.config.validation.every_steps == 0
+        """True if an interval of validation is not 0, and the dataset has a validation set."""
+        config = self.config.validation
+        return bool((config.every_steps or config.every_epochs) and self.judge.sets)
 
     @property
     def done(self) -> bool:
@@ -64,6 +60,12 @@ class Validator:
     def plateaus(self) -> int:
         """The number of times that the plateau schedule lowered the learning rate, 0 for other schedules."""
         return plateaus(self.config, self.position.judged) if self.config.schedule.kind == "plateau" else 0
+
+    def due(self, epochs: int) -> bool:
+        """Return whether validation is on, an interval ended, and the last step was not validated before. See
+        `interval_ended`."""
+        ended = interval_ended(self.config.validation, self.position.step, epochs)
+        return self.enabled and ended and not self.done
 
     def validate(self) -> list[Judgement]:
         """Validate the model, or its moving average if any, on all sets, and return a judgement per set.

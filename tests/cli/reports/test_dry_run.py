@@ -11,7 +11,7 @@ FLAGS = (*SET_TINY, "--device", "cpu", "--max-steps", "6", "--validate-every", "
 
 NAMES = (
     *("parameters", "batches per epoch", "tokens per batch", "padding", "steps", "memory", "checkpoints"),
-    *("model FLOPs", "time"),
+    *("validation", "model FLOPs", "time"),
 )
 
 
@@ -28,6 +28,13 @@ def test_the_plan_is_all_of_stdout_and_nothing_is_written(dry_run: Nmt, tmp_path
     lines = result.stdout.splitlines()
     assert [line for line, name in zip(lines, NAMES, strict=True) if not line.startswith(f"{name} ")] == []
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_plan_names_the_units_of_intervals(dry_run: Nmt) -> None:
+    settings = ("--validate-every", "0", "--set", "validation.every_epochs=1")
+    plan = dry_run("--dry-run", *settings, "--set", "checkpoints.every_epochs=2").stdout
+    assert "\nvalidation         every epoch\n" in plan
+    assert "\ncheckpoints        every 2 epochs, " in plan
 
 
 def test_more_ranks_than_cores_cause_a_warning(dry_run: Nmt, monkeypatch: pytest.MonkeyPatch) -> None:

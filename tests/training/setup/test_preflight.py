@@ -71,11 +71,12 @@ def test_it_leaves_no_trace_losses_are_bit_identical_without_it(
 
 
 def test_it_reports_the_needs_of_the_run_before_the_first_step(go: Go) -> None:
-    _, events = go("training.max_steps=2")
+    _, events = go("training.max_steps=2", "validation.every_epochs=1")
     message = notes(events)[0]
     assert message.startswith("preflight (")
-    parts = ("the longest batch, ", " tokens, took ", " at most; a checkpoint takes ", "7 of them ", " free")
-    assert [part for part in (*parts, "; 2 steps take about ") if part not in message] == []
+    parts = ("the longest batch, ", " tokens, took ", " at most; a checkpoint every 10 minutes takes ")
+    more = ("7 of them ", " free", "; 2 steps take about ", " at this speed, without validation every epoch")
+    assert [part for part in (*parts, *more) if part not in message] == []
     assert not any("preflight" in text for text in notes(go("training.max_steps=3")[1]))
 
 

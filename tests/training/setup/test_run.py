@@ -22,7 +22,7 @@ from nmt_cli.data import guard as guard_module
 from nmt_cli.data.dataset import Dataset
 from nmt_cli.data.preprocessing.preprocess import Outcome
 from nmt_cli.errors import UserError
-from nmt_cli.training.tracking.events import Doing, Event, Progress, Saved, Warned
+from nmt_cli.training.tracking.events import Doing, Event, Progress, Saved, Validated, Warned
 from tests.checks import differing
 from tests.training.runs import (
     Complaint,
@@ -261,10 +261,12 @@ def test_files_cut_short_during_training_are_reported_without_a_crash(
     assert list(checkpoints(run)) == [2]
 
 
-def test_a_moved_dataset_is_reported_after_the_run_is_saved(
-    go: Go, run: Path, tmp_path: Path, copied: Path, complaint: Complaint
+@pytest.mark.parametrize("interval", ["every_steps=4", "every_epochs=1"])
+def test_a_moved_dataset_is_reported_after_the_run_is_saved_and_its_validation_is_not_skipped(
+    go: Go, run: Path, tmp_path: Path, copied: Path, complaint: Complaint, interval: str
 ) -> None:
-    settings = ("validation.every_steps=4", "training.max_steps=6")
+    settings = (f"validation.{interval}", "training.max_steps=6", "batch.tokens=1500")
+    go(*settings, out=tmp_path / "whole")
     move = at_step(2, lambda: copied.rename(tmp_path / "moved"))
     message = complaint(*settings, dataset=copied, report=move)
     assert message == (
@@ -272,7 +274,8 @@ def test_a_moved_dataset_is_reported_after_the_run_is_saved(
         "Put it back, and run the same command again to resume from step 4."
     )
     assert list(checkpoints(run)) == [4]
-    assert go(*settings, dataset=tmp_path / "moved")[0]
+    assert of_kind(Validated, go(*settings, dataset=tmp_path / "moved")[1]) == [4, 6]
+    assert timeless(run) == timeless(tmp_path / "whole")
 
 
 def test_a_run_of_another_dataset_is_refused(
