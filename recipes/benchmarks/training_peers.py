@@ -33,7 +33,7 @@ from recipes.benchmarks.machine import LANGUAGES, NMT, ROOT
 TOKENS = 4096
 """Maximum tokens of a batch on either side. Most other toolkits count filler too."""
 
-PRESETS = {"small": "small", "base": "vaswani2017-base"}
+PRESETS = {"tiny": "tiny", "small": "small", "base": "vaswani2017-base"}
 ENDLESS = "1000000"
 SMOOTHING, PEAK, WARMUP, BETAS, EPSILON = 0.1, 7e-4, 4000, (0.9, 0.98), 1e-9
 IGNORED = -100
