@@ -260,10 +260,18 @@ class CheckpointConfig:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StartConfig:
-    """The weights that a run starts from. Names of parameters may contain `*`: "encoder.*"."""
+    """The model that a run starts from. Names of parameters may contain `*`: "encoder.*"."""
 
     model: str = setting("", kind="whole run")
     """Start from the weights of this model, checkpoint or run."""
+
+    take: tuple[Literal["optimizer", "schedule", "data"], ...] = setting((), kind="whole run")
+    """What the run takes from start.model besides the weights. Start.model must be a checkpoint or run.
+
+    "optimizer" is the optimiser's state, with the loss scale and the moving average. "schedule" is the number
+    of steps and hours, so the learning rate continues. "data" is the position in the same dataset. With all
+    three, the steps are those of a resumed run. Validations and patience start again.
+    """
 
     allow: tuple[str, ...] = setting((), kind="whole run")
     """Parameters that may differ from those of start.model. They may be missing or surplus there, or have
@@ -273,8 +281,11 @@ class StartConfig:
     """Parameters that training does not change."""
 
     def __post_init__(self) -> None:
-        if self.allow and not self.model:
-            raise UserError("allow has no effect without a model to start from (--init-from). Leave it out.")
+        if not self.model and (useless := changed(self, "allow", "take")):
+            needed = "without a model to start from (--init-from)"
+            raise UserError(f"{useless[0]} has no effect {needed}. Leave it out.")
+        if self.allow and "optimizer" in self.take:
+            raise UserError("take has optimizer, whose state does not fit other parameters. Leave allow out.")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

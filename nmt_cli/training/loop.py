@@ -34,6 +34,7 @@ class Loop:
     recorder: Recorder
     dataset: DatasetGuard
     report: Report
+    resumed: bool
 
     def train(self) -> bool:
         """Take all remaining steps, with validation and saving. Return False if the user stopped the run
@@ -42,12 +43,13 @@ class Loop:
         self.recorder.restart_clock()
         with closing(self.saver):
             for batch in self.loader:
-                if not self.limits.reached(batch.epoch):  # the last step validates and saves in any case
+                stepped = self.resumed or self.position.step > first_step
+                if stepped and not self.limits.reached(batch.epoch):  # the last step does both in any case
                     self._validate_and_save(batch.epoch, requests)
                 # The ranks agreed on the requests after the last step, so all stop before the same step.
                 if requests & STOP or self._is_over(batch.epoch, requests):
                     break
-                if self.position.step == first_step > 0:
+                if self.resumed and self.position.step == first_step:
                     self.report(Note(f"resuming from step {first_step:,}"))
                 self._step(batch)
                 self._warn_on_failure(self.saver.look)

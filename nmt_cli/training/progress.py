@@ -68,7 +68,7 @@ class Clock:
         """Estimated seconds to max_steps or an earlier limit, at mean pace. Ignore max_epochs in epoch 0."""
         position, seconds = self._position, self.seconds
         # The number of steps in an epoch is not known before one has ended.
-        epoch_steps = (position.step - position.batch) / position.epoch if position.epoch else 0
+        epoch_steps = max(0, position.step - position.batch) / position.epoch if position.epoch else 0
         pace = seconds / max(position.step, 1)
         return left(self._limits, pace, position.step, epoch_steps, seconds)[1]
 

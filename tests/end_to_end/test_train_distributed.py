@@ -119,8 +119,14 @@ def test_two_processes_take_the_same_steps_as_one(
     tmp_path: Path, toy_dataset: Path, alone: Path, start_nmt: Callable[..., Popen[str]]
 ) -> None:
     options = ("--max-steps", STEPS, "--validate-every", 12, "--devices", 2)
-    assert "Warning" not in succeed(start_nmt(*arguments(toy_dataset, tmp_path / "run", *options)))
+    by_epochs = ("--set", "checkpoints.every_epochs=1", "--set", "checkpoints.keep_best=0")
+    assert "Warning" not in succeed(
+        start_nmt(*arguments(toy_dataset, tmp_path / "run", *options, *by_epochs))
+    )
     assert_alike(tmp_path / "run", alone)
+    last = {line["epoch"]: line["step"] for line in log_lines(tmp_path / "run")}
+    assert list(checkpoints(tmp_path / "run")) == list(last.values())
+    assert len(last) > 1
 
 
 def assert_alike(run: Path, alone: Path) -> None:
@@ -130,14 +136,18 @@ def assert_alike(run: Path, alone: Path) -> None:
         assert ours == pytest.approx(theirs, rel=1e-3, abs=1e-3)
 
 
-def test_a_run_resumes_with_another_number_of_processes(
+def test_a_run_resumes_or_hands_its_state_on_with_another_number_of_processes(
     tmp_path: Path, toy_dataset: Path, alone: Path, start_nmt: Callable[..., Popen[str]]
 ) -> None:
     command = arguments(toy_dataset, tmp_path / "run", "--validate-every", 12)
-    for steps, devices in ((8, 2), (STEPS, 1)):
+    taking = ("--init-from", tmp_path / "run/last", "--set", 'start.take=["optimizer", "schedule", "data"]')
+    taken = arguments(toy_dataset, tmp_path / "taken", *taking)
+    for steps, devices, started in ((8, 2, command), (10, 2, taken), (STEPS, 1, command)):
         limits = ("--max-steps", steps, "--devices", devices, "--max-tokens-per-device", 200 + steps)
-        succeed(start_nmt(*command, *limits))
+        succeed(start_nmt(*started, *limits))
     assert losses(tmp_path / "run") == pytest.approx(losses(alone), rel=1e-4)
+    later = {line["step"]: line["loss"] for line in log_lines(tmp_path / "taken")}
+    assert later == pytest.approx({step: losses(alone)[step] for step in (9, 10)}, rel=1e-4)
     state = read_state(tmp_path / "run/last")
     assert state["seconds"] < state["device_seconds"] < 2 * state["seconds"]
 

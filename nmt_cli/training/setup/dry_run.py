@@ -20,7 +20,7 @@ from nmt_cli.training.progress import interval_in_words
 from nmt_cli.training.setup.build import build_trainer, chosen_kernels, identity_of, warn_if_slow
 from nmt_cli.training.setup.deterministic import repeatable
 from nmt_cli.training.setup.preflight import checkpoints_at_most, estimate
-from nmt_cli.training.setup.resume import step_to_resume
+from nmt_cli.training.setup.resume import checkpoint_to_take, step_to_resume, take
 from nmt_cli.training.setup.run import refuse_unfit
 from nmt_cli.training.setup.trial import Trial, first_cut, try_longest
 from nmt_cli.training.step.distributed import Group, Process
@@ -108,15 +108,17 @@ def forecast(
     split, identity = dataset.splits[TRAIN], identity_of(dataset, config)
     if step := step_to_resume(run, config, identity):
         report(Note(f"{run} has {step:,} steps of this plan already"))
+    to_take = None if step else checkpoint_to_take(config.start)
     warn_if_slow(config, device, report, devices)
     single = Group(Process(), device, timeout=0.0)
     with repeatable(config, device), chosen_kernels(identity, config, single, report):
         trainer = build_trainer(identity, config, single, report, fresh=True)
+        taken = take(to_take, trainer, identity).step if to_take else 0
         trial = try_longest(trainer, split, first_cut(config, device, Process(world=devices)), report)
     mixed = mixed_plan(dataset, config.batch, config.mixing, config.training.seed)
     epoch = _epoch(split, config, mixed, trial.cut)
     count, trained_count = parameters(trainer.model), sum(p.numel() for p in trained(trainer.model))
-    steps, seconds = estimate(split, config, trial, devices, epoch.batches)
+    steps, seconds = estimate(split, config, trial, devices, epoch_steps=epoch.batches, step=taken)
     # Adam keeps two moments of each trained weight, and the moving average is a copy of all weights.
     size = FLOAT_BYTES * (count + 2 * trained_count + count * bool(config.optimizer.ema))
     existing = next(folder for folder in (resolved(run), *resolved(run).parents) if folder.is_dir())

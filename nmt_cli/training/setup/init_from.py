@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from nmt_cli.checkpoints.files import read_description, read_tensors
-from nmt_cli.checkpoints.finding import CONFIG, find_model
+from nmt_cli.checkpoints.finding import CONFIG, WEIGHTS, find_model
 from nmt_cli.checkpoints.model_folder import FORMAT, Identity, read_identity, weights, weights_path
 from nmt_cli.errors import UserError
 from nmt_cli.model.config import disagreements
@@ -49,7 +49,9 @@ def start_from(model: Transformer, identity: Identity, config: StartConfig) -> s
         for key in disagreements(parent.config, identity.config, "use")
     ]:
         raise UserError(f"{folder} is another kind of model: {'; '.join(differences)}. {remedy}.")
-    tensors = read_tensors(weights_path(folder, description))
+    # The optimiser's state belongs to the weights, not to their moving average.
+    own = "optimizer" in config.take
+    tensors = read_tensors(folder / WEIGHTS if own else weights_path(folder, description))
     transferred = ""
     if parent.tokenizers.fingerprint != identity.tokenizers.fingerprint:
         tensors, message = _by_entry(weights(model), tensors, parent.tokenizers, identity.tokenizers)
@@ -69,7 +71,8 @@ def start_from(model: Transformer, identity: Identity, config: StartConfig) -> s
     summary = f"starting from {folder} ({len(copied)} of {len(weights(model))} parameters by name"
     allowed = f"; as allowed: {'; '.join(differing.values())}" if differing else ""
     search = SEARCH_NOT_COPIED if description.get("search") else ""
-    return f"{summary}{allowed}){transferred}{search}"
+    taken = f", with its {' and '.join(config.take)}" if config.take else ""
+    return f"{summary}{allowed}){taken}{transferred}{search}"
 
 
 def freeze(model: nn.Module, patterns: Sequence[str]) -> str:

@@ -45,7 +45,7 @@ def preflight(
             f"only {size(free)} are free. Free some space, or lower checkpoints.keep_last."
         )
     disk = f"{count} of them {size(count * written)} of {size(free)} free"
-    steps, seconds = estimate(split, config, trial, trial.cut.world)
+    steps, seconds = estimate(split, config, trial, trial.cut.world, step=snapshot.position.step)
     validation = f"validation {interval_in_words(config.validation) if validator.enabled else ''}".rstrip()
     whole_run = f"{steps:,} steps take about {duration(seconds)} at this speed, without {validation}"
     plan = f"{trial}; {saving}, {disk}; {whole_run}"
@@ -53,16 +53,16 @@ def preflight(
 
 
 def estimate(
-    split: Split, config: TrainConfig, trial: Trial, devices: int, epoch_steps: int = 0
+    split: Split, config: TrainConfig, trial: Trial, devices: int, *, epoch_steps: int = 0, step: int = 0
 ) -> tuple[int, float]:
-    """Return the estimated steps and seconds of a whole run on `split`, at the speed of `trial`. Leave out
-    validation. `epoch_steps` is the number of steps per epoch, or 0 to estimate from the tokens."""
+    """Return the estimated steps and seconds of a run on `split` from `step`, at the speed of `trial`. Leave
+    out validation. `epoch_steps` is the number of steps per epoch, or 0 to estimate from the tokens."""
     source, target = (int(side.offsets[-1]) for side in (split.source, split.target))
     longer = max(source, target)
     # A batch is full when its longer side is.
     tokens = min(config.batch.tokens, longer) * (source + target) / longer
     pace = trial.seconds / trial.tokens * tokens / devices
-    return left(config.training, pace, epoch_steps=epoch_steps or longer / config.batch.tokens)
+    return left(config.training, pace, step, epoch_steps=epoch_steps or longer / config.batch.tokens)
 
 
 def checkpoints_at_most(config: CheckpointConfig) -> int:

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields, replace
 from pathlib import Path
@@ -10,22 +10,25 @@ from typing import Any
 
 from nmt_cli.checkpoints import finding, model_folder
 from nmt_cli.checkpoints.files import read_description, read_tensors
-from nmt_cli.checkpoints.finding import EMA, WEIGHTS, checkpoints
+from nmt_cli.checkpoints.finding import EMA, WEIGHTS, checkpoints, find_model
 from nmt_cli.checkpoints.model_folder import TERMS, Identity, load_weights
-from nmt_cli.checkpoints.run_folder import OPTIMIZER, read_state, sweep
+from nmt_cli.checkpoints.run_folder import OPTIMIZER, STATE, read_state, sweep
 from nmt_cli.config import section_of
 from nmt_cli.errors import UserError
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.runtime.atomic import refuse_other_files
 from nmt_cli.runtime.locks import take_lock
 from nmt_cli.scoring.neural.comet import Comet
-from nmt_cli.training.config import TrainConfig
+from nmt_cli.training.config import StartConfig, TrainConfig
 from nmt_cli.training.progress import Position
 from nmt_cli.training.settings import CONFIG, changes, compared
 from nmt_cli.training.step.ema import Ema
 from nmt_cli.training.step.trainer import Trainer
 from nmt_cli.training.tracking.events import Note, Report, Warned
 from nmt_cli.training.tracking.history import History
+
+TAKEN = {"optimizer": (), "schedule": ("step", "seconds", "device_seconds"), "data": ("epoch", "batch")}
+"""The entries of the position that belong to each part of start.take."""
 
 CHECKSUM = re.compile(r"sha256:\w+")
 """The checksum of a COMET model in its signature. Its name may change."""
@@ -101,13 +104,54 @@ def restore(run: Path, checkpoint: Path, trainer: Trainer, identity: Identity, r
         before = replace(trainer.config, model=section_of(ModelConfig, description["model"]))
         compared(run, before, trainer.config, "Restore them, or choose another --out.")
     load_weights(trainer.model, read_tensors(checkpoint / WEIGHTS), checkpoint / WEIGHTS)
-    tensors = read_tensors(checkpoint / OPTIMIZER)
-    trainer.optimizer.restore(tensors)
-    trainer.scale.restore(tensors)
+    _restore_optimizer(checkpoint, trainer)
     # The file has more entries than the position, and newer versions may add others.
     names = {field.name for field in fields(Position)}
     position = Position(**{key: value for key, value in state.items() if key in names})
     _refuse_earlier_end(position.step, run, trainer.config)  # before the log and the settings are changed
+    return position
+
+
+def checkpoint_to_take(config: StartConfig) -> Path | None:
+    """Return the checkpoint of start.model, or None if start.take is empty. Raise `UserError` for a model
+    without the state of a training, such as an average or an imported model."""
+    if not config.take:
+        return None
+    folder = find_model(Path(config.model))
+    if not (folder / STATE).is_file():
+        raise UserError(
+            f"{folder} is a model without {' and '.join(config.take)} to take. Give a checkpoint or a run, "
+            "or leave start.take out."
+        )
+    return folder
+
+
+def take(checkpoint: Path, trainer: Trainer, identity: Identity) -> Position:
+    """Restore the parts of `checkpoint` that start.take names, but not its weights. Return the position of a
+    new run that begins with them. Raise `UserError` if the vocabulary differs from that of the optimiser's
+    state, or the dataset from that of the position, if nothing is left to train, or for plateaus."""
+    config, parts = trainer.config, trainer.config.start.take
+    state = read_state(checkpoint)
+    description = read_description(checkpoint, finding.CONFIG, model_folder.FORMAT)
+    if "optimizer" in parts:
+        if description["tokenizer"] != identity.tokenizers.fingerprint:
+            remedy = "Leave optimizer out of start.take."
+            raise UserError(f"{checkpoint} was trained with another vocabulary. {remedy}")
+        _restore_optimizer(checkpoint, trainer)
+    if "data" in parts and not _is_trained_on(description, identity):
+        raise UserError(f"{checkpoint} was trained on another dataset. Leave data out of start.take.")
+    if "schedule" in parts and config.schedule.kind == "plateau":
+        raise UserError(
+            "start.take has schedule, but the plateau schedule depends on earlier validations. Leave "
+            "schedule out, and set schedule.peak to the last learning rate."
+        )
+    names = [name for part in parts for name in TAKEN[part]]
+    position, limits = Position(**{name: state[name] for name in names if name in state}), config.training
+    if position.step >= limits.max_steps or 0 < limits.max_epochs <= position.epoch:
+        raise UserError(
+            f"{checkpoint} is at step {state['step']:,} in epoch {state['epoch'] + 1:,} already. Raise "
+            "--max-steps or training.max_epochs, or leave schedule and data out of start.take."
+        )
     return position
 
 
@@ -132,11 +176,24 @@ def _state_of(checkpoint: Path, identity: Identity) -> tuple[dict[str, Any], dic
     if description["tokenizer"] != identity.tokenizers.fingerprint:
         raise UserError(f"{checkpoint} was trained with another vocabulary. Choose another --out.")
     trained_on = description["trained_on"]
-    if any(trained_on.get(key) != identity.trained_on.get(key) for key in ("files", "corpora")):
+    if not _is_trained_on(description, identity):
         raise UserError(f"{checkpoint} was trained on another dataset. Choose another --out.")
     if trained_on.get(TERMS) != identity.trained_on.get(TERMS):
         raise UserError(f"{checkpoint} was trained with another augment.terms_file. Choose another --out.")
     return state, description
+
+
+def _is_trained_on(description: Mapping[str, Any], identity: Identity) -> bool:
+    """Return whether the checkpoint with `description` was trained on the training data of `identity`."""
+    before, now = description["trained_on"], identity.trained_on
+    return all(before.get(key) == now.get(key) for key in ("files", "corpora"))
+
+
+def _restore_optimizer(checkpoint: Path, trainer: Trainer) -> None:
+    """Restore the state of the optimiser and the loss scale."""
+    tensors = read_tensors(checkpoint / OPTIMIZER)
+    trainer.optimizer.restore(tensors)
+    trainer.scale.restore(tensors)
 
 
 def _refuse_earlier_end(step: int, run: Path, config: TrainConfig) -> None:

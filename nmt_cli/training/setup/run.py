@@ -33,11 +33,13 @@ from nmt_cli.training.setup.build import (
 from nmt_cli.training.setup.deterministic import repeatable
 from nmt_cli.training.setup.preflight import preflight
 from nmt_cli.training.setup.resume import (
+    checkpoint_to_take,
     claimed,
     moving_average,
     newest_checkpoint,
     refuse_other_comet,
     restore,
+    take,
 )
 from nmt_cli.training.setup.trial import compiled, first_cut, is_searched, try_longest
 from nmt_cli.training.step.distributed import Group, LostContact, Process
@@ -107,20 +109,26 @@ def train(
 def _restored(
     run: Path, dataset: Dataset, config: TrainConfig, group: Group, report: Report, stack: ExitStack
 ) -> Snapshot:
-    """Return the live parts of the run, equal on all ranks. Restore its newest checkpoint, if any. The first
-    rank locks the folder until `stack` closes. Raise `UserError` if folder or checkpoint do not fit."""
+    """Return the live parts of the run, equal on all ranks. Restore its newest checkpoint, if any, or else
+    what start.take names. The first rank locks the folder until `stack` closes. Raise `UserError` if folder
+    or checkpoint do not fit."""
     if group.process.first:
         stack.enter_context(claimed(run))
     newest = group.from_first(newest_checkpoint(run) if group.process.first else None)
+    to_take = None if newest else checkpoint_to_take(config.start)
     identity = identity_of(dataset, config)
     warn_if_slow(config, group.device, report, group.process.local_world)
     stack.enter_context(chosen_kernels(identity, config, group, report))
     trainer = build_trainer(identity, config, group, report, fresh=not newest)
-    refuse_other_checkpoints(group, newest)
-    position = restore(run, newest, trainer, identity, report) if newest else Position()
+    refuse_other_checkpoints(group, newest or to_take)
+    if newest:
+        position = restore(run, newest, trainer, identity, report)
+    else:
+        position = take(to_take, trainer, identity) if to_take else Position()
     # Each rank has drawn or read its own weights. This makes them equal bit by bit.
     group.share_first(trainer.model.parameters())
-    return Snapshot(identity, trainer, moving_average(trainer, newest), position, dataset.folder)
+    ema = moving_average(trainer, newest or (to_take if "optimizer" in config.start.take else None))
+    return Snapshot(identity, trainer, ema, position, dataset.folder, resumed=bool(newest))
 
 
 def _opened(
@@ -164,7 +172,7 @@ def _tried_cut(run: Path, dataset: Dataset, snapshot: Snapshot, validator: Valid
     `UserError` if a trial fails."""
     trainer, split = snapshot.trainer, dataset.splits[TRAIN]
     config, device, group = trainer.config, trainer.precision.device, trainer.group
-    cut, begins = first_cut(config, device, group.process), not snapshot.position.step
+    cut, begins = first_cut(config, device, group.process), not snapshot.resumed
     compiles = compiled(config, device)
     # A resumed run has shown that its batches fit, unless their size has to be searched.
     if not begins and not is_searched(config, device) and not compiles:
@@ -204,6 +212,7 @@ def _loop(
         recorder=Recorder(config, position, clock, log, history, group.device, vocabulary, report),
         dataset=guard,
         report=report,
+        resumed=snapshot.resumed,
     )
 
 

@@ -27,6 +27,8 @@ class Snapshot:
     ema: Ema | None
     position: Position
     dataset: Path
+    resumed: bool
+    """Whether the run continues from a checkpoint of its own."""
 
     def checkpoint(self) -> Checkpoint:
         """Return a checkpoint of the current state, equal on all ranks. The tensors are live, so they must be
