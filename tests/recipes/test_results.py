@@ -43,7 +43,7 @@ def test_a_folder_without_results_is_refused(tmp_path: Path) -> None:
         results.read([tmp_path / "result.json"])
 
 
-@pytest.mark.parametrize("name", ["back-translation", "multi30k", "parsing", "table3"])
+@pytest.mark.parametrize("name", ["back-translation", "distillation", "multi30k", "parsing", "table3"])
 def test_the_readmes_show_the_stored_results(name: str) -> None:
     recipe: Any = importlib.import_module(f"recipes.{name}.results")
     stored = results.stored(RECIPES / name)

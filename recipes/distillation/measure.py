@@ -1,0 +1,49 @@
+"""Measure the start-up, the speed and the size of models, and print them as JSON.
+
+Run `python recipes/distillation/measure.py --help`.
+"""
+
+import argparse
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+Precision = Literal["fp32", "int8"]
+
+
+def measured(text: Path, models: Sequence[Path], precision: Precision, beam: int) -> dict[str, Any]:
+    """Return the processor seconds of this process up to the first translation, lines of `text` per processor
+    second, the size of the weights in bytes, and the processor. One thread translates."""
+    from nmt_cli.api import load
+    from nmt_cli.checkpoints.finding import weights_size
+    from nmt_cli.runtime.devices import processor_name
+
+    lines = text.read_text("utf-8").split("\n")[:-1]
+    with load(*models, device="cpu", threads=1, precision=precision) as model:
+        search = replace(model.config.search, beam=beam)
+        model.translate(lines[:1], search)
+        start_up = time.process_time()
+        model.translate(lines, search)
+        seconds = time.process_time() - start_up
+    return {
+        **{"models": len(models), "precision": precision, "beam": beam},
+        **{"start_up": start_up, "lines_per_second": len(lines) / seconds},
+        **{"bytes": sum(map(weights_size, models)), "processor": processor_name()},
+    }
+
+
+def main() -> None:
+    """Run the command."""
+    parser = argparse.ArgumentParser(description="Measure models on one thread of the CPU.")
+    parser.add_argument("text", type=Path, help="lines to translate")
+    parser.add_argument("models", type=Path, nargs="+", help="a model, or the models of an ensemble")
+    parser.add_argument("--precision", choices=("fp32", "int8"), required=True)
+    parser.add_argument("--beam", type=int, required=True)
+    print(json.dumps(measured(**vars(parser.parse_args()))))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,80 @@
+# For run.sh, which sets its options, $here, $source, $target and $sources: makes the training text of the student.
+
+fail() { # MESSAGE
+    echo "Error: $1" >&2
+    exit 1
+}
+
+same() { # FILE ARGUMENTS: fails if an earlier command left other arguments in FILE
+    if [ -f "$1" ] && ! diff "$1" - <<<"$2" >&2; then
+        fail "$1 differs (<) from this command (>). Repeat the earlier command, or choose another folder with -o."
+    fi
+    echo "$2" >"$1"
+}
+
+whole() { # FILE COMMAND ...: the output of a command, in a file that appears when it is complete
+    [ -e "$1" ] || { "${@:2}" >"$1.unfinished" && mv "$1.unfinished" "$1"; }
+}
+
+plain() { # FILE: its text
+    case $1 in
+        *.gz) gzip -dc "$1" ;;
+        *.bz2) bzip2 -dc "$1" ;;
+        *.xz) xz -dc "$1" ;;
+        *.zst) zstd -dc "$1" ;;
+        *) cat "$1" ;;
+    esac
+}
+
+aligned() { # FILE: fails unless it has a line for each training line
+    local expected found
+    expected=$(grep -c '' "$out/train.$source") found=$(grep -c '' "$1") # counts a last line without an end, too
+    [ "$expected" = "$found" ] || fail "$1 has $found lines, but $out/train.$source has $expected."
+}
+
+chunks() { # FILE CHUNKS: splits a text with a line for each training line
+    aligned "$1"
+    "$here/../large-corpora/split.sh" "$1" "$2" "$chunk_lines"
+}
+
+choose_targets() { # FORM TRANSLATIONS: one of the translations in TRANSLATIONS.00000 and so on for each source line
+    local chunk number reference=()
+    mkdir -p "$out/chosen" "$out/scores"
+    for chunk in "$out"/chunks/in.*; do
+        number=${chunk##*.}
+        [ ! -d "$out/references" ] || reference=(--reference "$out/references/in.$number")
+        whole "$out/chosen/$number" python "$here/choose.py" best "$chunk" "$2.$number" --form "$1" "${reference[@]}"
+        if [ -n "$backward" ]; then
+            whole "$out/scores/$number" nmt score --model "$backward" --source "$out/chosen/$number" "$chunk" --quiet
+        fi
+    done
+    whole "$out/chosen.$target" cat "$out"/chosen/?????
+}
+
+# Write OUT/distilled.TARGET, with a line for each line of OUT/train.SOURCE. Dropped pairs have an empty line.
+distil() { # TEACHER ...
+    whole "$out/train.$source" plain "${sources[0]}"
+    chunks "$out/train.$source" "$out/chunks"
+    if [ ${#targets[@]} -eq 1 ]; then
+        whole "$out/train.$target" plain "${targets[0]}"
+        chunks "$out/train.$target" "$out/references"
+    fi
+    if [ -f "$1" ]; then
+        whole "$out/teacher.tsv" plain "$1"
+        chunks "$out/teacher.tsv" "$out/tables"
+        choose_targets tsv "$out/tables/in"
+    else
+        # shellcheck disable=SC2086 # TRANSLATE holds options
+        "$here/../large-corpora/translate.sh" "$1" "$out/chunks" 1/1 "${@:2}" --beam "$candidates" \
+            --n-best "$candidates" ${TRANSLATE:-}
+        choose_targets "$([ "$candidates" -eq 1 ] && echo tsv || echo n-best)" "$out/chunks/out"
+    fi
+    if [ -n "$backward" ]; then
+        whole "$out/scores.txt" cat "$out"/scores/?????
+        whole "$out/distilled.$target" python "$here/choose.py" drop "$out/train.$source" "$out/chosen.$target" \
+            "$out/scores.txt" --percent "$worst"
+    else
+        whole "$out/distilled.$target" cat "$out/chosen.$target"
+    fi
+    aligned "$out/distilled.$target"
+}

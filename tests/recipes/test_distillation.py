@@ -1,0 +1,316 @@
+"""The distillation recipe: its choice of targets, its table, its settings, and a run on a few pairs."""
+
+import json
+import math
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nmt_cli.config import preset_path, read
+from nmt_cli.demo import corpus as grammar
+from nmt_cli.training.config import TrainConfig
+from nmt_cli.translation.text.consensus import chrf
+from recipes.distillation import choose, results
+from tests.recipes.conftest import RECIPES, Recipe, text_lines
+
+RECIPE = RECIPES / "distillation"
+TEXTS = st.text("abcd |\t\u2028.", max_size=12)
+LONGEST = 63
+"""Maximum number of characters that the teacher translates at a time."""
+
+SCORES = st.lists(st.floats(-50, 0) | st.just(math.nan), max_size=30)
+
+
+def similarities(reference: str, hypotheses: Sequence[str]) -> list[float]:
+    """Return the chrF of each hypothesis, as minimum Bayes risk computes it."""
+    rows = [[*map(ord, "".join(text.split()))] for text in (*hypotheses, reference)]
+    return [float(score) for score in chrf(rows)[:-1, -1]]
+
+
+@given(TEXTS, st.lists(TEXTS, min_size=1, max_size=5))
+def test_no_other_hypothesis_is_closer_to_the_reference(reference: str, hypotheses: list[str]) -> None:
+    chosen = choose.closest(reference, hypotheses)
+    candidates = [text for text in hypotheses if text.strip()]
+    if not candidates:
+        assert chosen == ""
+    elif not reference.strip():
+        assert chosen == candidates[0]
+    else:
+        scores = similarities(reference, candidates)
+        assert scores[candidates.index(chosen)] == pytest.approx(max(scores), abs=1e-9)
+
+
+def test_of_equally_close_hypotheses_the_first_is_chosen() -> None:
+    assert choose.closest("a dog", ["a cat", "a d og", "a dog", "ad og"]) == "a d og"
+    assert choose.closest("xyz", ["b", "a"]) == "b"
+
+
+@given(st.lists(st.lists(TEXTS.filter(lambda text: "\n" not in text), min_size=1, max_size=3), max_size=4))
+def test_lists_of_translations_are_read_as_they_were_written(lists: list[list[str]]) -> None:
+    lines = [
+        f"{number} ||| {text} ||| logprob= -1.5 ||| -0.5"
+        for number, texts in enumerate(lists)
+        for text in texts
+    ]
+    assert [*choose.from_n_best(lines)] == lists
+
+
+@pytest.mark.parametrize("numbers", [(1,), (0, 2), (0, 1, 0)])
+def test_lists_of_other_sentences_are_refused(numbers: Sequence[int]) -> None:
+    lines = [f"{number} ||| a ||| logprob= -1 ||| -1" for number in numbers]
+    with pytest.raises(ValueError, match=rf"'{numbers[-1]} \|\|\| a .* is not a translation of sentence"):
+        [*choose.from_n_best(lines)]
+
+
+@given(SCORES, st.floats(0, 100))
+def test_the_worst_scores_and_no_others_are_dropped(values: list[float], percent: float) -> None:
+    scores = np.array(values, float)
+    keeps = choose.kept(scores, percent)
+    missing = np.isnan(scores)
+    dropped = ~keeps & ~missing
+    assert not keeps[missing].any()
+    assert dropped.sum() <= (~missing).sum() * percent / 100
+    assert scores[dropped].max(initial=-math.inf) < scores[keeps].min(initial=math.inf)
+
+
+@given(st.lists(st.floats(-50, 0), unique=True, max_size=30), st.integers(0, 100))
+def test_the_share_of_dropped_scores_is_the_percentage(values: list[float], percent: int) -> None:
+    kept = choose.kept(np.array(values, float), percent).sum()
+    assert kept == len(values) - len(values) * percent // 100
+
+
+def chosen(folder: Path, *arguments: str, **files: str) -> subprocess.CompletedProcess[str]:
+    """Write `files` into a folder, and run choose.py there."""
+    for name, text in files.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    command = [sys.executable, str(RECIPE / "choose.py"), *arguments]
+    return subprocess.run(command, cwd=folder, capture_output=True, encoding="utf-8", check=False)
+
+
+def test_each_line_gets_its_closest_translation_or_stays_empty(tmp_path: Path) -> None:
+    done = chosen(
+        tmp_path,
+        *("best", "source", "table", "--form", "tsv", "--reference", "reference"),
+        source="one\ntwo\n\nfour\nfive",
+        table="eine\teins\n\tzwo\tzwei\ndrei\n\nfünf\u2028",
+        reference="eins\n\ndrei\nvier\nfünf",
+    )
+    assert (done.stdout, done.stderr) == ("eins\nzwo\n\n\nfünf\u2028\n", "")
+
+
+def test_files_of_different_lengths_are_refused_before_output(tmp_path: Path) -> None:
+    arguments = ("best", "source", "table", "--form", "tsv")
+    done = chosen(tmp_path, *arguments, source="one\ntwo\n", table="eins\n")
+    error = "Error: table has 1 lines, but source has more. Make both files from the same text.\n"
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", error)
+
+
+def test_dropped_pairs_leave_an_empty_line(tmp_path: Path) -> None:
+    done = chosen(
+        tmp_path,
+        *("drop", "source", "targets", "scores", "--percent", "34"),
+        source="one\ntwo\na longer line\nfour\n",
+        targets="eins\nzwei\nlänger\n\n",
+        scores="-4.0\n-9.0\n-14.0\n-99.0\n",
+    )
+    assert (done.stdout, done.stderr) == ("eins\n\nlänger\n\n", "")
+
+
+def test_a_share_beyond_100_percent_is_refused(tmp_path: Path) -> None:
+    done = chosen(tmp_path, "drop", "source", "targets", "scores", "--percent", "101")
+    assert "'101' is not a percentage. Give a number from 0 to 100." in done.stderr
+
+
+def sections(config: TrainConfig) -> tuple[object, ...]:
+    return config.model, config.batch, config.optimizer, config.schedule, config.loss
+
+
+def test_the_students_of_multi30k_differ_from_the_preset_in_their_decoder_only() -> None:
+    tiny = read(TrainConfig, preset=preset_path("tiny"))
+    assert sections(read(TrainConfig, RECIPE / "tok" / "tiny.toml")) == sections(tiny)
+    for layers in (1, 2):
+        light = [f"model.decoder_layers={layers}", "model.decoder_history=ssru"]
+        expected = read(TrainConfig, preset=preset_path("tiny"), assignments=light)
+        assert sections(read(TrainConfig, RECIPE / "tok" / f"ssru-{layers}.toml")) == sections(expected)
+
+
+@pytest.mark.parametrize(("name", "encoder"), [("deep-12-1", 12), ("ssru-6-1", 6), ("demo", 2)])
+def test_other_students_have_one_decoder_layer(name: str, encoder: int) -> None:
+    model = read(TrainConfig, RECIPE / f"{name}.toml").model
+    assert (model.encoder_layers, model.decoder_layers) == (encoder, 1)
+
+
+@pytest.fixture
+def result() -> dict[str, Any]:
+    """Return a result as the recipe records it."""
+    speeds = {"teacher": 100.0, "alone": 400.0, "student": 400.0, "int8": 600.0, "greedy": 1250.4}
+    systems = {
+        name: {
+            **{"models": 2 if name == "teacher" else 1, "beam": 1 if name == "greedy" else 5},
+            **{"precision": "fp32", "bytes": 10_449_999, "start_up": 1.234, "processor": "A CPU"},
+            **{"lines_per_second": speed, "bleu": {"test_2016": 40.0 + number, "test_2017": 30.0}},
+            "p": {"test_2016": None if name == "alone" else 0.01, "test_2017": None},
+        }
+        for number, (name, speed) in enumerate(speeds.items())
+    }
+    return {
+        **{"student": "tok/ssru-1", "languages": "en-de", "seed": 1, "updates": 4000, "hours": 1.5},
+        **{"pairs": {"original": 29000, "distilled": 28000}, "systems": systems, "device": "A GPU"},
+        **{"devices": 1, "date": "2030-01-01", "signature": "tok:none|version:2"},
+    }
+
+
+def test_a_table_has_quality_size_and_speed_of_each_system(result: dict[str, Any]) -> None:
+    heading, empty, columns, _, *rows = results.table([result]).splitlines()
+    assert "29,000 original and 28,000 distilled pairs" in heading and empty == ""
+    assert columns.split(" | ")[2:4] == ["BLEU test_2016", "BLEU test_2017"]
+    assert rows[0] == "| teacher (2 models) | 5 | 40.00 (p 0.010) | 30.00 | 10.4 | 100 | 1.23 |"
+    assert rows[1] == "| student without a teacher | 5 | 41.00 | 30.00 | 10.4 | 400 | 1.23 |"
+    assert rows[4] == "| student, int8, greedy | 1 | 44.00 (p 0.010) | 30.00 | 10.4 | 1,250 | 1.23 |"
+    assert len(rows) == 5
+
+
+def test_the_summary_has_the_speed_of_the_fastest_student_relative_to_the_teacher(
+    result: dict[str, Any],
+) -> None:
+    origin = r"(seed 1; 1.5 h in all of 1 x A GPU; `tok:none\|version:2`)"
+    scores = "40.00 teacher; 44.00 student, int8, greedy; 41.00 student without a teacher"
+    assert results.score([result]) == f"{scores}. 12.5 x the teacher's sentences per second {origin}"
+
+
+def test_systems_that_a_run_does_not_have_are_left_out(result: dict[str, Any]) -> None:
+    del result["systems"]["teacher"], result["systems"]["alone"]
+    assert [line[:10] for line in results.table([result]).splitlines()[4:]] == ["| student "] + [
+        "| student,"
+    ] * 2
+    assert results.score([result]).startswith("44.00 student, int8, greedy (seed 1;")
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with pairs of the demo grammar that are short enough for the teacher."""
+    folder = tmp_path_factory.mktemp("distillation") / "text"
+    folder.mkdir()
+    for name, size in {"train": 25, "valid": 3, "test_a": 4}.items():
+        pairs = grammar.corpus(name.partition("_")[0], 500, seed=1)
+        short = [pair for pair in pairs if max(len(pair.en), len(pair.de)) < LONGEST][:size]
+        for language in ("en", "de"):
+            lines = [f"{getattr(pair, language)}\n" for pair in short]
+            (folder / f"{name}.{language}").write_text("".join(lines), encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def student(text: Path, tiny_settings: str) -> Path:
+    """Return a settings file of a very small student."""
+    path = text.parent / "small.toml"
+    path.write_text(f"{tiny_settings}training.max_steps = 2\n", encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def stopping(text: Path, nmt_script: Path) -> Path:
+    """Return a folder with an `nmt` that fails to train."""
+    folder = text.parent / "bin"
+    folder.mkdir()
+    script = folder / "nmt"
+    script.write_text(f'#!/bin/sh\n[ "$1" != train ] || exit 3\nexec "{nmt_script}" "$@"\n', encoding="utf-8")
+    script.chmod(0o755)
+    return folder
+
+
+@pytest.mark.slow
+def test_a_stopped_run_is_resumed_up_to_the_table(
+    recipe: Recipe, text: Path, student: Path, stopping: Path, made_models: Path
+) -> None:
+    out, teacher = text.parent / "main.out", made_models / "copies"
+    options = ("-d", text, "-o", out, "-n", 3, "-c", 10)
+    command = ("distillation", *options, student, "en", "de", teacher, teacher)
+    stopped = recipe(*command, FIRST=stopping)
+    assert stopped.returncode == 3, stopped.stderr
+    (out / "chunks" / "out.00001").unlink()
+    before = {path: path.stat().st_mtime_ns for path in out.glob("c*/out.*")}
+    done = recipe(*command)
+    assert done.returncode == 0, done.stderr
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    _check_targets(out, text)
+    result = json.loads((out / "small-1" / "result.json").read_bytes())
+    assert done.stdout.endswith(results.table([result]))
+    assert list(result["systems"]) == list(results.NAMES) and result["systems"]["teacher"]["models"] == 2
+    assert all(system["lines_per_second"] > 0 for system in result["systems"].values())
+    assert result["pairs"] == {"original": 25, "distilled": 25} and result["updates"] == 2
+    logs = {name: out / "small-1" / name / "training" / "log.jsonl" for name in ("alone", "student")}
+    epochs = {name: json.loads(text_lines(log)[0]).get("corpus_epochs", {}) for name, log in logs.items()}
+    assert epochs["alone"].keys() == {"original"} and epochs["student"] == {}
+    _check_that_nothing_changes(out, lambda: recipe(*command).stdout, results.table([result]))
+
+
+def _check_that_nothing_changes(out: Path, command: Callable[[], str], printed: str) -> None:
+    """Check that a command changes no result below `out`, and that its output ends with `printed`."""
+    paths = [
+        path
+        for path in out.rglob("*")
+        if path.is_file() and path.name not in ("arguments.txt", "corpora.toml")
+    ]
+    before = {path: path.stat().st_mtime_ns for path in paths}
+    assert command().endswith(printed)
+    assert {path: path.stat().st_mtime_ns for path in paths} == before
+
+
+def _check_targets(out: Path, text: Path) -> None:
+    """Check that each chosen target is a translation of its source, and the closest one to the reference."""
+    chunks = sorted((out / "chunks").glob("out.*"))
+    assert len(chunks) == 3
+    lists = [texts for chunk in chunks for texts in choose.from_n_best(text_lines(chunk))]
+    references, targets = text_lines(text / "train.de"), text_lines(out / "distilled.de")
+    assert len(lists) == len(targets) == 25
+    for reference, target, hypotheses in zip(references, targets, lists, strict=True):
+        scores = similarities(reference, hypotheses)
+        assert scores[hypotheses.index(target)] == pytest.approx(max(scores))
+
+
+@pytest.mark.slow
+def test_a_table_of_translations_replaces_the_teacher(
+    recipe: Recipe, text: Path, student: Path, stopping: Path, made_models: Path
+) -> None:
+    table, out = text.parent / "llm.tsv", text.parent / "table"
+    english, german = text_lines(text / "train.en"), text_lines(text / "train.de")
+    rows = [f"{source}\t{target}\n" for source, target in zip(english, german, strict=True)]
+    table.write_text("".join(rows), encoding="utf-8")
+    options = ("-d", text, "-o", out, "-c", 10, "-b", made_models / "copies", "-w", 20)
+    command = ("distillation", *options, student, "en", "de", table)
+    stopped = recipe(*command, FIRST=stopping, PREPROCESS="--tokenizer char")
+    assert stopped.returncode == 3, stopped.stderr
+    targets = text_lines(out / "distilled.de")
+    assert [target for target in targets if target] == [
+        new for new, old in zip(german, targets, strict=True) if old
+    ]
+    assert targets.count("") == 5
+    scores = [
+        float(score) / (len(source) + 1)
+        for score, source in zip(text_lines(out / "scores.txt"), english, strict=True)
+    ]
+    assert {n for n, target in enumerate(targets) if not target} == {*np.argsort(scores)[:5]}
+    corpora = json.loads((out / "dataset" / "dataset.json").read_bytes())["splits"]["train"]["corpora"]
+    assert [corpus["pairs"] for corpus in corpora] == [25, 20]
+    table.write_text("".join(rows[:-1]), encoding="utf-8")
+    refused = recipe(*command[:4], text.parent / "short", *command[5:])
+    assert "teacher.tsv has 24 lines, but" in refused.stderr and refused.returncode == 1
+
+
+def test_a_folder_of_another_command_is_refused(
+    recipe: Recipe, text: Path, student: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "teacher").mkdir()
+    command = ("distillation", "-d", text, "-o", tmp_path / "out")
+    assert "teacher is not a model" in recipe(*command, student, "en", "de", tmp_path / "teacher").stderr
+    refused = recipe(*command, "-n", 9, student, "en", "de", tmp_path / "teacher")
+    assert "< candidates: 8" in refused.stderr and "choose another folder with -o." in refused.stderr
+    assert refused.returncode == 1
