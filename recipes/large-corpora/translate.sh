@@ -7,7 +7,7 @@ shift 3
 
 number=0
 for chunk in "$chunks"/in.*; do
-    out=${chunk/in./out.}
+    out=$chunks/out.${chunk##*.}
     number=$((number + 1))
     if [ $((number % ${share#*/})) -eq $((${share%/*} % ${share#*/})) ] && ! [ -e "$out" ]; then
         nmt translate "$model" --quiet --input "$chunk" --output "$out" "$@"  # the file appears when it is whole
