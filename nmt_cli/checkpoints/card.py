@@ -12,6 +12,7 @@ from nmt_cli.checkpoints.finding import CONFIG
 from nmt_cli.checkpoints.model_folder import Identity, Model
 from nmt_cli.checkpoints.run_folder import STATE, read_state
 from nmt_cli.errors import UserError, printable
+from nmt_cli.model.config import shape_in_words
 from nmt_cli.scoring.confidence import Calibration
 from nmt_cli.scoring.config import Metric
 from nmt_cli.scoring.metrics import Score
@@ -85,8 +86,7 @@ def card(identity: Identity, parameters: int, origin: str, about: About) -> str:
     entries = f"{sizes[0]:,} joint entries" if recipe.joint else f"{sizes[0]:,} and {sizes[1]:,} entries"
     facts = {
         "Languages": f"{recipe.source_lang} to {recipe.target_lang}",
-        "Architecture": f"Transformer, {config.encoder_layers}+{config.decoder_layers} layers, "
-        f"{config.width} wide, {config.heads} heads, feed-forward {config.feed_forward}, norm {config.norm}",
+        "Architecture": f"Transformer, {shape_in_words(config)}",
         "Parameters": f"{parameters:,}",
         "Subwords": f"{recipe.kind}, {entries}",
         "Weights": origin,

@@ -81,7 +81,7 @@ def attention_maps(
     own = len(model.decoder) if model.config.decoder_history == "attention" else 0
     if [len(kind) for kind in kinds] != [len(model.encoder), own, len(model.decoder)]:
         raise RuntimeError(f"some attention layers were not recorded: {[len(kind) for kind in kinds]}")
-    none = [torch.empty(0, model.config.heads, len(tokens), len(tokens)) for tokens in targets]
+    none = [torch.empty(0, model.config.of_decoder.heads, len(tokens), len(tokens)) for tokens in targets]
     maps = ([torch.stack(layers) for layers in zip(*kind, strict=True)] or none for kind in kinds)
     ended = [len(target) < len(tokens) for (_, target), tokens in zip(pairs, targets, strict=True)]
     source_ended = [len(source) < len(tokens) for (source, _), tokens in zip(pairs, sources, strict=True)]

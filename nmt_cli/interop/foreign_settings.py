@@ -44,6 +44,11 @@ class ForeignSettings:
         """Return a whole number. If it is missing, return `default`, or raise `UserError` if None."""
         return cast(int, self._read(name, int, default))
 
+    def unlike(self, name: str, other: int) -> int:
+        """Return a whole number, or 0 if it is missing or equal to `other`."""
+        value = self.integer(name, other)
+        return 0 if value == other else value
+
     def number(self, name: str, default: float) -> float:
         """Return a finite number, or `default` if it is missing. Raise `UserError` for any other value."""
         return cast(float, self._read(name, float, default))

@@ -184,11 +184,15 @@ def architecture(tensors: Mapping[str, Tensor], *, joint: bool) -> dict[str, Any
         tie = "all" if joint and torch.equal(source, output) else "decoder"
     else:
         tie = "embeddings" if joint and torch.equal(source, target) else "none"
+    inner, decoder_inner = (
+        len(tensors.get(f"{stack}.layers.0.fc1.weight", output)) for stack in ("encoder", "decoder")
+    )
     return {
         "encoder_layers": sum(stack == "encoder" for stack, _ in layers),
         "decoder_layers": sum(stack == "decoder" for stack, _ in layers),
         "width": output.shape[1],
-        "feed_forward": len(tensors.get("encoder.layers.0.fc1.weight", output)),
+        "feed_forward": inner,
+        "decoder_feed_forward": decoder_inner if decoder_inner != inner else 0,
         "norm_kind": "layer" if "encoder.layers.0.self_attn_layer_norm.bias" in tensors else "rms",
         "gated": "encoder.layers.0.fc1_value.weight" in tensors,
         "feed_forward_bias": has_biases(tensors, ".fc"),
@@ -232,9 +236,10 @@ def correspondences(config: ModelConfig, source: int, target: int) -> Iterator[C
     if config.tie == "none":
         yield Correspondence("target_embedding.matrix", {TARGET: (target, width)}, [1])
     yield from _of_positions(config)
-    for stack, layers in (("encoder", config.encoder_layers), ("decoder", config.decoder_layers)):
-        for number in range(layers):
-            yield from _of_layer(config, stack, number)
+    for number in range(config.encoder_layers):
+        yield from _of_layer(config, "encoder", number)
+    for number in range(config.decoder_layers):
+        yield from _of_layer(config.of_decoder, "decoder", number)
     for stack in ("encoder", "decoder") if config.norm == "pre" else ():
         for kind in ("weight", "bias") if config.norm_kind == "layer" else ("weight",):
             yield Correspondence(f"{stack}_norm.{kind}", {f"{stack}.layer_norm.{kind}": (width,)}, [0])
@@ -246,8 +251,8 @@ def _of_positions(config: ModelConfig) -> Iterator[Correspondence]:
         for module, name in POSITIONS.items():
             yield Correspondence(f"{module}.positions.table", {name: (config.longest, config.width)}, [1])
     if config.positions == "relative":
-        for stack in ("encoder", "decoder"):
-            biases = {f"{stack}.relative_bias": (BUCKETS, config.heads)}
+        for stack, of_stack in (("encoder", config), ("decoder", config.of_decoder)):
+            biases = {f"{stack}.relative_bias": (BUCKETS, of_stack.heads)}
             yield Correspondence(f"{stack}_positions.table", biases)
 
 

@@ -10,8 +10,9 @@ import shutil
 import sysconfig
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
 
 import torch
@@ -62,10 +63,10 @@ def impossible(use: Use, device: torch.device) -> Reasons:
         return dict.fromkeys((*FAMILIES, "torch.compile"), reason)
     if compute_capability(device) < (8, 0):
         return {"attention": "Triton uses tensor cores from compute capability 8.0 on"}
-    d_k, d_v = use.model.d_k, use.model.d_v
-    if not fits(d_k, d_v, use.dtype):
-        limit = f"multiples of 8 up to {WIDEST[2]} (fp32: {WIDEST[4]})"
-        return {"attention": f"heads have {d_k} and {d_v} channels, but the kernel takes {limit}"}
+    for d_k, d_v in ((stack.d_k, stack.d_v) for stack in (use.model, use.model.of_decoder)):
+        if not fits(d_k, d_v, use.dtype):
+            limit = f"multiples of 8 up to {WIDEST[2]} (fp32: {WIDEST[4]})"
+            return {"attention": f"heads have {d_k} and {d_v} channels, but the kernel takes {limit}"}
     return {}
 
 
@@ -99,7 +100,9 @@ def _tried(family: str, use: Use, device: torch.device) -> str:
     deterministic = torch.are_deterministic_algorithms_enabled()
     torch.use_deterministic_algorithms(False)  # references need more operations than training
     try:
-        problems = (disagreement(*computed, use.dtype) for computed in TRIALS[family](use, device))
+        uses = dict.fromkeys((use, replace(use, model=use.model.of_decoder)))  # usually equal
+        trials = chain.from_iterable(TRIALS[family](one, device) for one in uses)
+        problems = (disagreement(*computed, use.dtype) for computed in trials)
         return next(filter(None, problems), "")
     except Exception as error:
         if out_of_memory(error):

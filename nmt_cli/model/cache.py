@@ -165,7 +165,7 @@ def begin_cache(
     dtype: torch.dtype,
     cache_dtype: torch.dtype | None,
 ) -> DecodingCache:
-    """Return the cache of a batch, with `slots` empty hypotheses per sentence.
+    """Return the cache of a batch, with `slots` empty hypotheses per sentence. `config` is the decoder's.
 
     `keys_values` has the keys [S, H, K] and values [S, H, V] of the `source` tokens, for each decoder layer.
     Store both as `cache_dtype`, or unchanged if None. An SSRU gets states of zeros instead of own keys and

@@ -1,6 +1,6 @@
 """The settings of a model: its shape, its variants, and the dropout used in training."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from nmt_cli.config import Kind, changed, check, setting, settings_of_kind
@@ -28,6 +28,12 @@ class ModelConfig:
 
     heads: int = setting(8, least=1, most=1024, kind="use")
     """Heads of each attention (h)."""
+
+    decoder_heads: int = setting(0, least=0, most=1024, kind="use")
+    """Heads of each attention in the decoder, also to the source. 0 is `heads`."""
+
+    decoder_feed_forward: int = setting(0, least=0, most=262_144, kind="shape")
+    """Channels inside the decoder's feed-forward layers. 0 is `feed_forward`."""
 
     key_width: int = setting(0, least=0, most=16_384, kind="use")
     """Channels of a query or key per head (d_k). 0 is width / heads."""
@@ -97,10 +103,9 @@ class ModelConfig:
     / sqrt(width)."""
 
     depth_scaled_init: bool = setting(False, kind="training only")
-    """Divide the initial output matrices and biases of sub-layers by sqrt(n), for deep stacks. As in GPT-2, n
-    is the number of sub-layers in the stack: 2 x encoder_layers or 3 x decoder_layers. An output matrix is
-    the last one of attention or of a feed-forward layer, or the value matrix of an SSRU. Any `init` may have
-    it."""
+    """Divide the initial output matrices and biases of sub-layers by sqrt(n), for deep stacks with any
+    `init`. As in GPT-2, n is the number of sub-layers in the stack: 2 x encoder_layers or 3 x decoder_layers.
+    An output matrix is the last one of attention or a feed-forward layer, or the value matrix of an SSRU."""
 
     output_bias: bool = setting(False, kind="shape")
     """A bias for each vocabulary entry in the output projection. The paper has none."""
@@ -112,8 +117,7 @@ class ModelConfig:
     """Dropout on the sums of embeddings and positions."""
 
     source_token_dropout: float = setting(0.0, least=0, below=1, kind="training only")
-    """Dropout of whole source tokens. All channels of a token's embedding become 0, and its position stays.
-    Marian's `--dropout-src`."""
+    """Dropout of whole source tokens, as Marian's `--dropout-src`. Embeddings become 0, positions stay."""
 
     attention_dropout: float = setting(0.0, least=0, below=1, kind="training only")
     """Dropout on attention probabilities. The paper has none."""
@@ -133,21 +137,20 @@ class ModelConfig:
 
     def __post_init__(self) -> None:
         check(self)
-        _check_positions(self)
-        if self.decoder_history == "ssru" and self.decoder_window:
-            raise UserError("decoder_window has no effect with decoder_history=ssru. Leave it out.")
-        if self.width % 2:
-            raise UserError(f"width is {self.width}, but it must be even.")
-        if self.width % self.heads and not (self.key_width and self.value_width):
-            raise UserError(
-                f"width is {self.width}, which is not a multiple of the {self.heads} heads. "
-                "Change one of them, or set key_width and value_width."
-            )
+        _check_shape(self)
 
     @property
     def limit(self) -> int:
         """Maximum tokens of a sentence on either side, with its end token. 0 is no limit."""
         return self.longest if self.positions == "learned" else 0
+
+    @property
+    def of_decoder(self) -> "ModelConfig":
+        """The settings of the decoder's layers: those of the model, with the decoder's heads and channels."""
+        if not (self.decoder_heads or self.decoder_feed_forward):
+            return self
+        heads, inner = self.decoder_heads or self.heads, self.decoder_feed_forward or self.feed_forward
+        return replace(self, heads=heads, feed_forward=inner, decoder_heads=0, decoder_feed_forward=0)
 
     @property
     def d_k(self) -> int:
@@ -158,6 +161,23 @@ class ModelConfig:
     def d_v(self) -> int:
         """Channels of a value in one head."""
         return self.value_width or self.width // self.heads
+
+
+def _check_shape(config: ModelConfig) -> None:
+    """Raise `UserError` for settings of windows, widths, heads and positions that do not suit each other."""
+    if config.decoder_history == "ssru" and config.decoder_window:
+        raise UserError("decoder_window has no effect with decoder_history=ssru. Leave it out.")
+    if config.width % 2:
+        raise UserError(f"width is {config.width}, but it must be even.")
+    for name in ("heads", "decoder_heads"):
+        heads = getattr(config, name) or config.heads
+        if config.width % heads and not (config.key_width and config.value_width):
+            raise UserError(
+                f"width is {config.width}, which is not a multiple of the {heads} {name}. "
+                "Change one of them, or set key_width and value_width."
+            )
+    _check_positions(config)
+    _check_positions(config.of_decoder)
 
 
 def _check_positions(config: ModelConfig) -> None:
@@ -175,8 +195,25 @@ def _check_positions(config: ModelConfig) -> None:
         raise UserError("encoder_window and decoder_window must be 0 with relative positions.")
 
 
+def shape_in_words(config: ModelConfig) -> str:
+    """Return a description such as "6+6 layers, 512 wide, 8+4 heads, feed-forward 2048, norm post". A plus
+    separates encoder and decoder. Only the layers always have one."""
+    first, second = ((stack.heads, stack.feed_forward) for stack in (config, config.of_decoder))
+    heads, inner = (f"{a}" if a == b else f"{a}+{b}" for a, b in zip(first, second, strict=True))
+    layers = f"{config.encoder_layers}+{config.decoder_layers} layers"
+    return f"{layers}, {config.width} wide, {heads} heads, feed-forward {inner}, norm {config.norm}"
+
+
 def disagreements(config: ModelConfig, other: ModelConfig, *kinds: Kind) -> list[str]:
-    """Return the names of settings of `kinds` that differ. Compare widths of heads as `d_k` and `d_v`."""
+    """Return the names of settings of `kinds` that differ. Compare widths of heads as `d_k` and `d_v`. A
+    setting of the decoder that is 0 is equal to the same number of the whole model."""
     names = [name for kind in kinds for name in settings_of_kind(ModelConfig, kind)]
     names = [EFFECTIVE_WIDTHS.get(name, name) for name in names]
-    return [name for name in names if getattr(config, name) != getattr(other, name)]
+    differing = [name for name in names if getattr(config, name) != getattr(other, name)]
+    first, second = config.of_decoder, other.of_decoder
+    alike = {
+        f"decoder_{name}"
+        for name in ("heads", "feed_forward")
+        if getattr(first, name) == getattr(second, name)
+    }
+    return [name for name in differing if name not in alike]

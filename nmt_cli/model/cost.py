@@ -16,13 +16,21 @@ def training_flops(config: ModelConfig, vocabulary: int, source_tokens: int, tar
     `vocabulary` is the number of target entries. A token costs six operations for each weight that it meets.
     Leave out products of queries, keys and values with each other, which are 1 % in translation.
     """
-    d, heads = config.width, config.heads
-    self_attention = d * heads * (2 * config.d_k + config.d_v) + heads * config.d_v * d  # q, k, v; output
-    feed_forward = (2 + config.gated) * d * config.feed_forward
-    cross_target = cross_source = d * heads * (config.d_k + config.d_v)
-    encoder = config.encoder_layers * (self_attention + feed_forward)
-    history = 2 * d * d if config.decoder_history == "ssru" else self_attention
-    decoder = config.decoder_layers * (history + cross_target + feed_forward)
-    per_source = encoder + config.decoder_layers * cross_source
-    per_target = decoder + d * vocabulary
+    encoder, decoder, d = config, config.of_decoder, config.width
+    cross = d * decoder.heads * (decoder.d_k + decoder.d_v)  # of a target or source token
+    history = 2 * d * d if config.decoder_history == "ssru" else _self_attention(decoder)
+    per_encoder_layer = _self_attention(encoder) + _feed_forward(encoder)
+    per_decoder_layer = history + cross + _feed_forward(decoder)
+    per_source = config.encoder_layers * per_encoder_layer + config.decoder_layers * cross
+    per_target = config.decoder_layers * per_decoder_layer + d * vocabulary
     return 6.0 * (source_tokens * per_source + target_tokens * per_target)
+
+
+def _self_attention(config: ModelConfig) -> int:
+    """Return the number of weights in the queries, keys, values and output of one self-attention."""
+    return 2 * config.width * config.heads * (config.d_k + config.d_v)
+
+
+def _feed_forward(config: ModelConfig) -> int:
+    """Return the number of weights in the matrices of one feed-forward layer."""
+    return (2 + config.gated) * config.width * config.feed_forward

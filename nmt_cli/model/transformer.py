@@ -110,12 +110,12 @@ class Transformer(nn.Module):
         self.output_bias = nn.Parameter(torch.zeros(entries)) if config.output_bias else None
         # All layers of a stack share its relative positions.
         self.encoder_positions = self_positions(config, causal=False)
-        self.decoder_positions = self_positions(config, causal=True)
+        self.decoder_positions = self_positions(config.of_decoder, causal=True)
         self.encoder = nn.ModuleList(
             EncoderLayer(config, self.encoder_positions) for _ in range(config.encoder_layers)
         )
         self.decoder = nn.ModuleList(
-            DecoderLayer(config, self.decoder_positions) for _ in range(config.decoder_layers)
+            DecoderLayer(config.of_decoder, self.decoder_positions) for _ in range(config.decoder_layers)
         )
         # Pre-norm normalises the output of the last sub-layer of each stack too.
         self.encoder_norm, self.decoder_norm = (
@@ -190,7 +190,7 @@ class Transformer(nn.Module):
         encoded_SD = self.encode(source_S, source)
         keys_values = [layer.cross.keys_values(encoded_SD) for layer in self._decoder_layers()]
         return begin_cache(
-            self.config, keys_values, source, slots, self.output_matrix.dtype, self.cache_dtype
+            self.config.of_decoder, keys_values, source, slots, self.output_matrix.dtype, self.cache_dtype
         )
 
     def step(self, tokens_R: Tensor, rows_R: Tensor, cache: DecodingCache, longest: int) -> Tensor:

@@ -7,7 +7,7 @@ import pytest
 
 from nmt_cli.config import Kind, describe
 from nmt_cli.errors import UserError
-from nmt_cli.model.config import ModelConfig, disagreements
+from nmt_cli.model.config import ModelConfig, disagreements, shape_in_words
 
 
 def complaint(**settings: Any) -> str:
@@ -90,6 +90,8 @@ def test_a_width_that_is_not_a_multiple_of_the_heads_is_refused_with_a_remedy(wi
         ({"positions": "sinusoidal", "longest": 2048}, "longest"),
         ({"positions": "marian", "longest": 2048}, "longest"),
         ({"decoder_history": "ssru", "decoder_window": 3}, "decoder_window"),
+        ({"decoder_heads": 6}, "not a multiple of the 6 decoder_heads"),
+        ({"positions": "rotary", "width": 24, "heads": 4, "decoder_heads": 8}, "3 key channels"),
     ],
     ids=str,
 )
@@ -114,6 +116,13 @@ def test_every_setting_has_a_kind() -> None:
         ({"residual_dropout": 0.0}, ("training only",), ["residual_dropout"]),
         ({"heads": 4}, ("use",), ["heads", "d_k", "d_v"]),
         ({"key_width": 64}, ("use",), []),
+        ({"decoder_heads": 8, "decoder_feed_forward": 2048}, ("shape", "use"), []),
+        (
+            {"decoder_heads": 4, "decoder_feed_forward": 512},
+            ("use", "shape"),
+            ["decoder_heads", "decoder_feed_forward"],
+        ),
+        ({"heads": 4, "decoder_heads": 8, "key_width": 64, "value_width": 64}, ("use",), ["heads"]),
     ],
     ids=str,
 )
@@ -121,6 +130,12 @@ def test_disagreements_are_limited_to_kinds_of_settings(
     settings: dict[str, Any], kinds: tuple[Kind, ...], names: list[str]
 ) -> None:
     assert disagreements(ModelConfig(), replace(ModelConfig(), **settings), *kinds) == names
+
+
+def test_a_shape_in_words_shows_both_stacks_where_they_differ() -> None:
+    assert shape_in_words(ModelConfig()) == "6+6 layers, 512 wide, 8 heads, feed-forward 2048, norm post"
+    apart = ModelConfig(encoder_layers=12, decoder_layers=1, decoder_heads=4, decoder_feed_forward=512)
+    assert shape_in_words(apart) == "12+1 layers, 512 wide, 8+4 heads, feed-forward 2048+512, norm post"
 
 
 def test_every_setting_has_a_meaning() -> None:

@@ -26,8 +26,9 @@ def test_a_step_of_the_base_model_has_9_5e12_operations() -> None:
         replace(SMALL, key_width=8, value_width=12),
         replace(SMALL, norm="pre", positions="learned", attention_bias=True),
         replace(SMALL, encoder_layers=1, decoder_layers=1, feed_forward=64),
+        replace(SMALL, key_width=6, value_width=10, decoder_heads=2, decoder_feed_forward=20, gated=True),
     ],
-    ids=["small", "widths of keys and values apart", "pre-norm", "shallow"],
+    ids=["small", "widths of keys and values apart", "pre-norm", "shallow", "decoder apart"],
 )
 def test_pytorch_counts_the_same_operations_in_matrix_products(
     config: ModelConfig, batch: Callable[..., tuple[Tensor, ...]]

@@ -29,6 +29,8 @@ CONFIGS = {
     "widths apart": replace(POST, key_width=6, value_width=10, attention_bias=True, tie="decoder"),
     "ssru": replace(POST, decoder_history="ssru"),
     "depths apart": replace(POST, encoder_layers=3, decoder_layers=1),
+    "decoder apart": replace(POST, decoder_heads=2, decoder_feed_forward=80),
+    "ssru apart": replace(POST, decoder_history="ssru", decoder_heads=8, decoder_feed_forward=24),
 }
 
 

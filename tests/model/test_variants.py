@@ -35,7 +35,11 @@ def choices() -> dict[str, Any]:
     }
 
 
-VARIANTS = choices()
+VARIANTS = choices() | {
+    "decoder apart": {"decoder_heads": 8, "decoder_feed_forward": 80},
+    "decoder apart, rotary": {"decoder_heads": 2, "positions": "rotary"},
+    "decoder apart, relative": {"decoder_heads": 2, "positions": "relative"},
+}
 
 
 def test_the_choices_include_the_known_variants() -> None:

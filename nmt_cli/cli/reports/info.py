@@ -12,6 +12,7 @@ from nmt_cli.checkpoints.run_folder import STATE, read_state
 from nmt_cli.config import read
 from nmt_cli.data.dataset import MANIFEST, TRAIN, open_dataset, train_corpora
 from nmt_cli.errors import UserError
+from nmt_cli.model.config import shape_in_words
 from nmt_cli.training.config import TrainConfig
 from nmt_cli.training.settings import CONFIG as SETTINGS
 from nmt_cli.training.tracking.log import LOG
@@ -131,7 +132,7 @@ def _of_model(folder: Path) -> Facts:
     """Return languages, shape, subwords, averaged steps and corpora of a model. Weights are not read."""
     description = read_description(folder, CONFIG, FORMAT)
     identity = read_identity(folder, description)
-    model, recipe = identity.config, identity.tokenizers.recipe
+    recipe = identity.tokenizers.recipe
     # From the header of the file, which is faster than building the model.
     count = sum(tensor.numel() for tensor in read_tensors(weights_path(folder, description)).values())
     sizes = len(identity.tokenizers.source.vocabulary), len(identity.tokenizers.target.vocabulary)
@@ -140,8 +141,7 @@ def _of_model(folder: Path) -> Facts:
     trained = ", ".join(f"{part['name']} ({part['pairs']:,} pairs)" for part in inputs)
     return {
         "languages": f"{recipe.source_lang} -> {recipe.target_lang}",
-        "model": f"{model.encoder_layers}+{model.decoder_layers} layers, {model.width} wide, {model.heads} "
-        f"heads, feed-forward {model.feed_forward}, norm {model.norm}; {count:,} parameters",
+        "model": f"{shape_in_words(identity.config)}; {count:,} parameters",
         "subwords": _subwords(recipe.kind, recipe.joint, sizes),
         **({"average of": f"steps {', '.join(map(str, averaged))}"} if averaged else {}),
         **({"trained on": trained} if trained else {}),

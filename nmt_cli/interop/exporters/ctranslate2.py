@@ -52,8 +52,11 @@ def losses(model: Model) -> list[str]:
     vocabularies = (tokenizers.source.vocabulary, tokenizers.target.vocabulary)
     ends = {exported.named_entries(vocabulary)[vocabulary.end] for vocabulary in vocabularies}
     config = model.identity.config
-    messages = exported.model_losses(config, modern=True, d_v=config.d_k)
-    return messages + (["the two sides have different end tokens"] if len(ends) > 1 else [])
+    stacks = dict.fromkeys((config, config.of_decoder))
+    messages = [
+        message for stack in stacks for message in exported.model_losses(stack, modern=True, d_v=stack.d_k)
+    ]
+    return [*dict.fromkeys(messages)] + (["the two sides have different end tokens"] if len(ends) > 1 else [])
 
 
 def write(model: Model, folder: Path, precision: Precision) -> list[str]:
@@ -93,10 +96,16 @@ def filled(model: Transformer) -> Any:
         "relative_attention_bias": config.positions == "relative",
         "rotary_dim": 0 if config.positions == "rotary" else None,  # 0 is all channels of a head
         "rotary_interleave": False,
-        "head_dim": config.d_k if config.d_k * config.heads != config.width else None,
     }
-    encoder = specs.transformer_spec.TransformerEncoderSpec(config.encoder_layers, config.heads, **options)
-    decoder = specs.transformer_spec.TransformerDecoderSpec(config.decoder_layers, config.heads, **options)
+    of_stacks = [
+        (stack.heads, options | {"head_dim": stack.d_k if stack.d_k * stack.heads != stack.width else None})
+        for stack in (config, config.of_decoder)
+    ]
+    (heads, of_encoder), (decoder_heads, of_decoder) = of_stacks
+    encoder = specs.transformer_spec.TransformerEncoderSpec(config.encoder_layers, heads, **of_encoder)
+    decoder = specs.transformer_spec.TransformerDecoderSpec(
+        config.decoder_layers, decoder_heads, **of_decoder
+    )
     spec = specs.TransformerSpec(encoder, decoder)
     tensors = export_tensors(weights(model), config, alternating=True)
     if excluded := list(model.target_vocabulary.never):

@@ -59,8 +59,12 @@ def model_losses(config: ModelConfig, *, modern: bool = False, **supported: obje
     require `d_k` and `d_v` of width / heads, and the paper's norms, feed-forward layers and scale of
     embeddings, but allow an epsilon up to `LARGEST_EPSILON`."""
     required: dict[str, object] = {}
+    widths = {  # of both stacks
+        f"model.{name} is {getattr(stack, name)}": getattr(stack, name) == stack.width // stack.heads
+        for stack in (config, config.of_decoder)
+        for name in ("d_k", "d_v")
+    }
     if not modern:
-        required |= dict.fromkeys(("d_k", "d_v"), config.width // config.heads)
         required |= {
             "norm_kind": "layer",
             "gated": False,
@@ -70,7 +74,8 @@ def model_losses(config: ModelConfig, *, modern: bool = False, **supported: obje
         required["norm_epsilon"] = min(config.norm_epsilon, LARGEST_EPSILON)
     required |= {"encoder_window": 0, "decoder_window": 0, "decoder_history": "attention", **supported}
     values = {name: getattr(config, name) for name in required}
-    return [f"model.{name} is {value}" for name, value in values.items() if value != required[name]]
+    wrong = [f"model.{name} is {value}" for name, value in values.items() if value != required[name]]
+    return [*(message for message, usual in widths.items() if not (usual or modern)), *wrong]
 
 
 def sentencepiece_with_rules(side: Tokenizer, recipe: Recipe) -> bytes:

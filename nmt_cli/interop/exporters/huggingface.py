@@ -156,8 +156,10 @@ def _described(config: ModelConfig) -> dict[str, Any]:
     return {
         "encoder_layers": config.encoder_layers,
         "decoder_layers": config.decoder_layers,
-        **dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads"), config.heads),
-        **dict.fromkeys(("encoder_ffn_dim", "decoder_ffn_dim"), config.feed_forward),
+        "encoder_attention_heads": config.heads,
+        "decoder_attention_heads": config.of_decoder.heads,
+        "encoder_ffn_dim": config.feed_forward,
+        "decoder_ffn_dim": config.of_decoder.feed_forward,
         "d_model": config.width,
         "activation_function": config.activation.replace("gelu_tanh", "gelu_pytorch_tanh"),
         "dropout": config.residual_dropout,

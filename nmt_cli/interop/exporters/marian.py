@@ -70,6 +70,9 @@ def losses(model: Model) -> list[str]:
         messages.append("model.start is mark")
     if config.tie == "embeddings":
         messages.append("model.tie is embeddings")
+    for name in ("heads", "feed_forward"):
+        if (value := getattr(config.of_decoder, name)) != getattr(config, name):
+            messages.append(f"model.decoder_{name} is {value}")
     return messages + ([f"model.activation is {config.activation}"] if "gelu" in config.activation else [])
 
 

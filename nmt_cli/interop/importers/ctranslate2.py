@@ -67,7 +67,9 @@ OUTSIDE_LAYERS = {
 ACTIVATIONS: Mapping[int, Activation] = {0: "relu", 1: "gelu_tanh", 2: "swish", 3: "gelu"}
 """Our `model.activation` by the number in CTranslate2."""
 
+DECODER_HEADS = "decoder/num_heads"
 FLAGS = (
+    DECODER_HEADS,
     *("with_source_bos", "with_source_eos", "with_target_bos", "start_from_zero_embedding", "pre_norm"),
     *("num_heads", "num_heads_kv", "head_dim", "queries_scale", "activation", "scale_embeddings"),
     *("rotary_dim", "rotary_base", "rotary_interleave", "relative_attention_max_distance"),
@@ -163,11 +165,11 @@ def _read(
 
 
 def _flags(variables: Mapping[str, Tensor], where: str) -> ForeignSettings:
-    """Return the variables without axes by the last part of their names. Raise `UserError`, which names
-    `where`, for one that nmt does not support, or with two values in the model."""
+    """Return the variables without axes by the last part of their names, but `DECODER_HEADS` by that name.
+    Raise `UserError`, which names `where`, for one that nmt does not support, or with two values."""
     flags: dict[str, Any] = {}
     for path, tensor in variables.items():
-        name = path.rpartition("/")[2]
+        name = path if path == DECODER_HEADS else path.rpartition("/")[2]
         if not tensor.dim() and tensor and name not in FLAGS:
             raise UserError(f"{where} has {path}, which nmt import does not support.")
         if not tensor.dim() and flags.setdefault(name, tensor.item()) != tensor.item():
@@ -225,6 +227,7 @@ def _described(flags: ForeignSettings, width: int) -> dict[str, Any]:
     own_width = head_width if head_width * heads != width else 0
     return {
         "heads": heads,
+        "decoder_heads": flags.unlike(DECODER_HEADS, heads),
         "key_width": own_width,
         "value_width": own_width,
         "norm": "pre" if flags.integer("pre_norm", 1) else "post",

@@ -163,11 +163,10 @@ def _usual_names(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def _config(settings: ForeignSettings, tensors: dict[str, Tensor]) -> ModelConfig:
     """Return the architecture. Cut tables of learned positions in `tensors` to the rows that both have,
-    without padding rows. Raise `UserError` for an unsupported setting, or if encoder and decoder differ."""
+    without padding rows. Raise `UserError` for an unsupported setting, or a decoder of another width."""
     for name in OFF:
         settings.demand(name, False)
-    for name in ("embed_dim", "ffn_embed_dim", "attention_heads"):
-        settings.demand(f"decoder_{name}", settings.integer(f"encoder_{name}"))
+    settings.demand("decoder_embed_dim", settings.integer("encoder_embed_dim"))
     pre = settings.flag("encoder_normalize_before", False)
     learned = settings.flag("encoder_learned_pos", False)
     settings.demand("decoder_normalize_before", pre)
@@ -179,12 +178,15 @@ def _config(settings: ForeignSettings, tensors: dict[str, Tensor]) -> ModelConfi
         names = [name for name in POSITIONS.values() if name in tensors]
         longest = min([len(tensors[name]) - FIRST for name in names], default=longest)
         tensors |= {name: tensors[name][FIRST : FIRST + longest] for name in names}
+    inner, heads = settings.integer("encoder_ffn_embed_dim"), settings.integer("encoder_attention_heads")
     return ModelConfig(
         encoder_layers=settings.integer("encoder_layers"),
         decoder_layers=settings.integer("decoder_layers"),
         width=settings.integer("encoder_embed_dim"),
-        feed_forward=settings.integer("encoder_ffn_embed_dim"),
-        heads=settings.integer("encoder_attention_heads"),
+        feed_forward=inner,
+        decoder_feed_forward=settings.unlike("decoder_ffn_embed_dim", inner),
+        heads=heads,
+        decoder_heads=settings.unlike("decoder_attention_heads", heads),
         norm="pre" if pre else "post",
         norm_epsilon=EPSILON,
         activation=settings.choice("activation_fn", ACTIVATIONS, "relu"),

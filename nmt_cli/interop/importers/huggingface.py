@@ -150,18 +150,19 @@ def usual_names(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def _config(settings: ForeignSettings, tensors: Mapping[str, Tensor], options: ImportOptions) -> ModelConfig:
     """Return the architecture, with biases if `tensors`, by common names, contain any. Raise `UserError` for
-    an unsupported setting, or if encoder and decoder differ in heads or feed-forward size."""
+    an unsupported setting."""
     settings.demand("scale_embedding", True)
-    for side in ("attention_heads", "ffn_dim"):
-        settings.demand(f"decoder_{side}", settings.integer(f"encoder_{side}"))
     shared = settings.flag("share_encoder_decoder_embeddings", True)
     tied = settings.flag("tie_word_embeddings", True)
+    inner, heads = settings.integer("encoder_ffn_dim"), settings.integer("encoder_attention_heads")
     return ModelConfig(
         encoder_layers=settings.integer("encoder_layers"),
         decoder_layers=settings.integer("decoder_layers"),
         width=settings.integer("d_model"),
-        feed_forward=settings.integer("encoder_ffn_dim"),
-        heads=settings.integer("encoder_attention_heads"),
+        feed_forward=inner,
+        decoder_feed_forward=settings.unlike("decoder_ffn_dim", inner),
+        heads=heads,
+        decoder_heads=settings.unlike("decoder_attention_heads", heads),
         norm=NORMS[settings.text("model_type")],
         norm_epsilon=EPSILON,
         activation=settings.choice("activation_function", ACTIVATIONS, "gelu"),

@@ -35,7 +35,10 @@ def refuse_other_orders(group: Group, dataset: Dataset, config: TrainConfig) -> 
     facts["dataset"] = f"SHA-256 {hashlib.sha256(manifest.encode()).hexdigest()[:12]}"
     precision = MixedPrecision(precision_for(config.training.precision, group.device), group.device)
     facts["training.precision"] = precision.name
-    facts["attention"] = implementation(group.device, config.model.d_k, config.model.d_v, precision.dtype)
+    stacks = dict.fromkeys((config.model, config.model.of_decoder))
+    facts["attention"] = " and ".join(
+        implementation(group.device, stack.d_k, stack.d_v, precision.dtype) for stack in stacks
+    )
     all_facts = group.gather(facts | {"nmt": __version__, "torch": torch.__version__})
     remedy = "Start all of them with the same command, on the same dataset and kind of device."
     _refuse_differences(all_facts, remedy)

@@ -30,6 +30,7 @@ CONFIGS = {
     "biases": replace(POST, norm="pre", attention_bias=True, output_bias=True, tie="none"),
     "odd widths": replace(POST, width=42, feed_forward=70, heads=3, key_width=10, value_width=6),
     "window": replace(POST, decoder_window=4),
+    "decoder apart": replace(POST, heads=2, decoder_heads=8, decoder_feed_forward=96),
 }
 
 

@@ -33,7 +33,9 @@ from tests.model.test_variants import VARIANTS
 SMALL = ModelConfig(encoder_layers=2, decoder_layers=2, width=32, feed_forward=48, heads=4, norm_epsilon=1e-5)
 MODELS = {
     "post-norm": replace(SMALL, norm_epsilon=1e-6),
-    "untied, output bias": replace(SMALL, tie="none", output_bias=True, activation="swish"),
+    "untied, output bias, decoder apart": replace(
+        SMALL, tie="none", output_bias=True, activation="swish", decoder_heads=2, decoder_feed_forward=40
+    ),
     "pre-norm, biases": replace(SMALL, norm="pre", attention_bias=True, activation="gelu"),
 }
 MODERN = {
@@ -339,6 +341,21 @@ def test_pre_norm_is_refused_for_marian_which_normalises_only_queries(
 ) -> None:
     model = random_model(tmp_path / "ours", replace(EXPRESSIBLE["marian"], norm="pre"), tokenizers)
     assert losses(model, "marian") == ["model.norm is pre"]
+
+
+def test_a_decoder_of_another_shape_is_refused_if_the_format_cannot_have_it(
+    tokenizers: Tokenizers, tmp_path: Path
+) -> None:
+    apart = replace(EXPRESSIBLE["marian"], decoder_heads=2, decoder_feed_forward=40)
+    model = random_model(tmp_path / "ours", apart, tokenizers)
+    for form in ("marian", "bergamot"):
+        assert losses(model, form) == ["model.decoder_heads is 2", "model.decoder_feed_forward is 40"]
+    # The width of heads is width / heads in the encoder only.
+    model = random_model(
+        tmp_path / "widths", replace(SMALL, key_width=8, value_width=8, decoder_heads=2), tokenizers
+    )
+    assert losses(model, "huggingface") == ["model.d_k is 8", "model.d_v is 8"]
+    assert losses(model, "ctranslate2") == []
 
 
 def test_a_model_of_characters_cannot_be_exported(toy_dataset: Path, tmp_path: Path) -> None:

@@ -29,12 +29,16 @@ from tests.interop.conftest import (
 WIDTH, LAYERS = 32, 2
 
 
-def m2m100() -> Any:
+APART = {"decoder_attention_heads": 2, "decoder_ffn_dim": 40}
+"""A decoder with other heads and another feed-forward layer, in the names of transformers."""
+
+
+def m2m100(**changed: int) -> Any:
     """Return fairseq's pre-norm Transformer as a transformers model. Positions begin at 2."""
     from transformers import M2M100Config, M2M100ForConditionalGeneration
 
     torch.manual_seed(5)
-    shape = {**SHAPE, "encoder_layers": LAYERS, "activation_function": "relu"}
+    shape = {**SHAPE, "encoder_layers": LAYERS, "activation_function": "relu", **changed}
     model = M2M100ForConditionalGeneration(M2M100Config(vocab_size=4 + 88 + 1, **shape))
     for name, parameter in model.named_parameters():
         nn.init.normal_(parameter, mean=float("norm.weight" in name), std=0.2)
@@ -91,13 +95,23 @@ def folder_of(folder: Path, content: Any, zipped: bool) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("zipped", [True, False], ids=["zip", "legacy"])
-@pytest.mark.parametrize("newer", [True, False], ids=["cfg", "args"])
+@pytest.mark.parametrize(
+    ("zipped", "newer", "apart"),
+    [
+        (True, True, False),
+        (True, False, False),
+        (False, True, False),
+        (False, False, False),
+        (True, True, True),
+    ],
+    ids=["zip cfg", "zip args", "legacy cfg", "legacy args", "decoder apart"],
+)
 def test_a_checkpoint_gives_the_logits_of_transformers_conversion(
-    tmp_path: Path, zipped: bool, newer: bool, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, zipped: bool, newer: bool, apart: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    theirs = m2m100()
-    args = argparse.Namespace(**settings(), ddp_backend=stranger(monkeypatch))
+    theirs = m2m100(**(APART if apart else {}))
+    changed = {"decoder_attention_heads": 2, "decoder_ffn_embed_dim": 40} if apart else {}
+    args = argparse.Namespace(**{**settings(), **changed}, ddp_backend=stranger(monkeypatch))
     content: dict[str, Any] = {
         "args": None if newer else args,
         "cfg": {"model": args, "task": {"source_lang": "en"}} if newer else None,

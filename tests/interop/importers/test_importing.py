@@ -97,8 +97,8 @@ def test_a_run_and_an_empty_file_are_refused_by_name(tmp_path: Path) -> None:
     [
         ("config.json", {"model_type": "bart"}, "model_type is bart"),
         ("config.json", {"scale_embedding": False}, "scale_embedding is False"),
-        ("config.json", {"decoder_attention_heads": 2}, "decoder_attention_heads is 2"),
-        ("config.json", {"decoder_ffn_dim": 64}, "decoder_ffn_dim is 64"),
+        ("config.json", {"decoder_attention_heads": 3}, "not a multiple of the 3 decoder_heads"),
+        ("config.json", {"decoder_ffn_dim": 64}, r"is \[48, 32\], not \[64, 32\]"),
         ("config.json", {"activation_function": "mish"}, "activation_function is mish"),
         ("config.json", {"d_model": "32"}, "d_model is '32', not a whole number"),
         ("config.json", {"encoder_layers": 4}, "has no encoder.layers.3"),

@@ -218,6 +218,11 @@ def test_heads_that_no_kernel_takes_are_refused_without_a_trial(width: int, refu
     assert [f"heads have {width} and 8 channels" in text for text in reasons.values()] == [True] * refused
 
 
+def test_heads_of_the_decoder_alone_may_be_refused() -> None:
+    use = trials.Use(ModelConfig(decoder_heads=128), torch.float16, 100, 0.1)
+    assert "heads have 4 and 4 channels" in verdicts.impossible(use, torch.device("cpu"))["attention"]
+
+
 @pytest.mark.parametrize("damage", [b"", b"{", b"null", b"[1]", b'"text"', b"\xff"])
 def test_a_damaged_verdict_is_ignored(damage: bytes, tmp_path: Path) -> None:
     path = tmp_path / "kernels.json"
