@@ -8,7 +8,7 @@ slots in use, in ascending order. A mask `seen_BNM` is True for the nodes that t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from types import ModuleType
 
@@ -109,29 +109,18 @@ class Paths:
 
     def attend(self, query_RHK: Tensor, keys_BHMK: Tensor, values_BHMV: Tensor) -> Tensor:
         """Return [R, H x V]: the attention of each row over its nodes, by the compiled kernel."""
-        query_RC = query_RHK.flatten(1)
-        arrays = [as_array(x) for x in (query_RC.float().contiguous(), keys_BHMK, values_BHMV)]
-        return self._call(self.compiled.attend, arrays, query_RC, values_BHMV)
+        nothing_new = torch.empty(0, keys_BHMK.shape[1], dtype=torch.int64)
+        return self.attend_newest(query_RHK.flatten(1).contiguous(), nothing_new, keys_BHMK, values_BHMV)
 
     def attend_newest(
         self, projected_RC: Tensor, nodes_RH: Tensor, keys_BHMK: Tensor, values_BHMV: Tensor
     ) -> Tensor:
         """Store new keys and values. Return the attention [R, H x V]. See `dispatch.attend_newest`."""
-        arrays = [as_array(x) for x in (projected_RC.float(), nodes_RH, keys_BHMK, values_BHMV)]
-        return self._call(self.compiled.attend_newest, arrays, projected_RC, values_BHMV)
-
-    def _call(
-        self,
-        kernel: Callable[..., None],
-        arrays: Sequence[NDArray[np.generic]],
-        x_RC: Tensor,
-        values_BHMV: Tensor,
-    ) -> Tensor:
-        """Call `kernel` with `arrays`, a result and the lists. Return [R, H x V] in the dtype of `x_RC`."""
         _, heads, _, width = values_BHMV.shape
-        mixed_RC = np.empty((len(x_RC), heads * width), np.float32)
-        kernel(*arrays, mixed_RC, self.sentences_R, self.nodes_RM, self.counts_R)
-        return torch.from_numpy(mixed_RC).to(x_RC.dtype)
+        mixed_RC = np.empty((len(projected_RC), heads * width), np.float32)
+        arrays = [as_array(x) for x in (projected_RC.float(), nodes_RH, keys_BHMK, values_BHMV)]
+        self.compiled.attend(*arrays, mixed_RC, self.sentences_R, self.nodes_RM, self.counts_R)
+        return torch.from_numpy(mixed_RC).to(projected_RC.dtype)
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,38 +78,6 @@ def attend_head(
 
 
 @njit(**OPTIONS)
-def _attend(query_RC, keys_BHMK, values_BHMV, mixed_RC, sentences_R, nodes_RM, counts_R):
-    """Write the attention of all heads and rows to `mixed_RC`. Kernels call this function, not `attend`."""
-    work = np.empty(keys_BHMK.shape[3] + values_BHMV.shape[3] + nodes_RM.shape[1], np.float32)
-    seen = sentences_R, nodes_RM, counts_R
-    first, rows = 0, len(mixed_RC)
-    while first < rows:
-        sentence = sentences_R[first]
-        end = first + 1
-        while end < rows and sentences_R[end] == sentence:
-            end += 1
-        # Heads in the outer loop: nodes that rows share are still in the processor's cache.
-        for head in range(keys_BHMK.shape[1]):
-            attend_head(head, first, end, query_RC, keys_BHMK, values_BHMV, mixed_RC, work, *seen)
-        first = end
-
-
-SEEN = int64[::1], int32[:, ::1], int32[::1]
-"""Types of `sentences_R`, `nodes_RM` and `counts_R` of `attend_head`."""
-
-
-def _attend_signature(cached):
-    four = cached[:, :, :, ::1]
-    return void(float32[:, ::1], four, four, float32[:, ::1], *SEEN)
-
-
-@njit([_attend_signature(float32), _attend_signature(uint16)], **OPTIONS)
-def attend(query_RC, keys_BHMK, values_BHMV, mixed_RC, sentences_R, nodes_RM, counts_R):
-    """Write the attention of all heads and rows to `mixed_RC`. `attend_head` describes the arguments."""
-    _attend(query_RC, keys_BHMK, values_BHMV, mixed_RC, sentences_R, nodes_RM, counts_R)
-
-
-@njit(**OPTIONS)
 def _store(new_C, cached_C):
     """Copy the first values of `new_C` to all of `cached_C`, rounded to the type of the cache."""
     for c in range(len(cached_C)):
@@ -118,7 +86,7 @@ def _store(new_C, cached_C):
 
 @njit(**OPTIONS)
 def store_head(head, projected_RC, nodes_RH, keys_BHMK, values_BHMV):
-    """Copy new keys and values of one head from `projected_RC` to the cache, as in `attend_newest`."""
+    """Copy new keys and values of one head from `projected_RC` to the cache, as in `attend`."""
     sentences, heads, nodes, width = keys_BHMK.shape
     keys_NK = keys_BHMK.reshape(sentences * heads * nodes, width)
     values_NV = values_BHMV.reshape(sentences * heads * nodes, values_BHMV.shape[3])
@@ -128,19 +96,35 @@ def store_head(head, projected_RC, nodes_RH, keys_BHMK, values_BHMV):
         _store(projected_RC[row, 2 * heads * width + head * values_NV.shape[1] :], values_NV[node])
 
 
-def _newest_signature(cached):
+SEEN = int64[::1], int32[:, ::1], int32[::1]
+"""Types of `sentences_R`, `nodes_RM` and `counts_R` of `attend_head`."""
+
+
+def _signature(cached):
     four = cached[:, :, :, ::1]
     return void(float32[:, ::1], int64[:, ::1], four, four, float32[:, ::1], *SEEN)
 
 
-@njit([_newest_signature(float32), _newest_signature(uint16)], **OPTIONS)
-def attend_newest(projected_RC, nodes_RH, keys_BHMK, values_BHMV, mixed_RC, sentences_R, nodes_RM, counts_R):
-    """Store the key and value of each row in the cache. Then write the attention of each row to `mixed_RC`.
+@njit([_signature(float32), _signature(uint16)], **OPTIONS)
+def attend(projected_RC, nodes_RH, keys_BHMK, values_BHMV, mixed_RC, sentences_R, nodes_RM, counts_R):
+    """Store new keys and values in the cache. Then write the attention of each row to `mixed_RC`.
 
     A row of `projected_RC` is a query, a key and a value, each with heads side by side. nodes_RH[r, h] is the
-    index of the new node among all B x H x M cached ones. Rows after those of `nodes_RH` are dummies, and not
-    stored. `attend_head` explains the last three arguments.
+    index of the new node among all B x H x M cached ones. Rows after those of `nodes_RH` store nothing, and
+    may be queries only. `attend_head` explains the last three arguments.
     """
-    for head in range(keys_BHMK.shape[1]):
+    heads = keys_BHMK.shape[1]
+    for head in range(heads):
         store_head(head, projected_RC, nodes_RH, keys_BHMK, values_BHMV)
-    _attend(projected_RC, keys_BHMK, values_BHMV, mixed_RC, sentences_R, nodes_RM, counts_R)
+    work = np.empty(keys_BHMK.shape[3] + values_BHMV.shape[3] + nodes_RM.shape[1], np.float32)
+    seen = sentences_R, nodes_RM, counts_R
+    first, rows = 0, len(mixed_RC)
+    while first < rows:
+        sentence = sentences_R[first]
+        end = first + 1
+        while end < rows and sentences_R[end] == sentence:
+            end += 1
+        # Heads in the outer loop: nodes that rows share are still in the processor's cache.
+        for head in range(heads):
+            attend_head(head, first, end, projected_RC, keys_BHMK, values_BHMV, mixed_RC, work, *seen)
+        first = end

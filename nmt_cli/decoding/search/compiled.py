@@ -69,6 +69,13 @@ def _rank(steps_RW, tokens_RW, rows_R, first, end, totals_N, totals_E, parents_E
 
 
 @njit(**OPTIONS)
+def _copy(values, copies, count):
+    """Copy the first `count` values of a row. Assigning a slice takes 3 s to compile."""
+    for t in range(count):
+        copies[t] = values[t]
+
+
+@njit(**OPTIONS)
 def _end(b, score, total, parent, state):
     """Insert a finished hypothesis into the K best of sentence `b` if `score` exceeds the K-th best score.
 
@@ -81,28 +88,31 @@ def _end(b, score, total, parent, state):
     k = len(scores_K) - 1
     while k > 0 and score > scores_K[k - 1]:
         scores_K[k], lengths_K[k] = scores_K[k - 1], lengths_K[k - 1]
-        tokens_KT[k], totals_KT[k] = tokens_KT[k - 1], totals_KT[k - 1]
+        _copy(tokens_KT[k - 1], tokens_KT[k], lengths_K[k])
+        _copy(totals_KT[k - 1], totals_KT[k], lengths_K[k])
         k -= 1
     age = state.ages[b]
     scores_K[k], lengths_K[k] = score, age + 1
-    tokens_KT[k, :age], totals_KT[k, :age] = (
-        state.tokens[b, parent, :age],
-        state.token_totals[b, parent, :age],
-    )
+    _copy(state.tokens[b, parent], tokens_KT[k], age)
+    _copy(state.token_totals[b, parent], totals_KT[k], age)
     tokens_KT[k, age], totals_KT[k, age] = 0, total  # the end mark takes the room of a token for its score
 
 
 @njit(**OPTIONS)
 def _grow(age, parents_N, newest_N, totals_N, tokens_NT, token_totals_NT):
     """Give each slot the first `age` tokens and totals of its parent. Write new values at index `age`."""
-    for changed in range(len(parents_N)):
+    slots = len(parents_N)
+    for changed in range(slots):
         if parents_N[changed] != changed:
-            old_tokens, old_totals = tokens_NT[:, :age].copy(), token_totals_NT[:, :age].copy()
-            for slot in range(len(parents_N)):
-                tokens_NT[slot, :age] = old_tokens[parents_N[slot]]
-                token_totals_NT[slot, :age] = old_totals[parents_N[slot]]
+            old_tokens, old_totals = np.empty((slots, age), np.int64), np.empty((slots, age), np.float32)
+            for slot in range(slots):
+                _copy(tokens_NT[slot], old_tokens[slot], age)
+                _copy(token_totals_NT[slot], old_totals[slot], age)
+            for slot in range(slots):
+                _copy(old_tokens[parents_N[slot]], tokens_NT[slot], age)
+                _copy(old_totals[parents_N[slot]], token_totals_NT[slot], age)
             break
-    for slot in range(len(parents_N)):
+    for slot in range(slots):
         tokens_NT[slot, age], token_totals_NT[slot, age] = newest_N[slot], totals_N[slot]
 
 
