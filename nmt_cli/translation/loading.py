@@ -11,11 +11,11 @@ from weakref import WeakSet
 
 import torch
 
-from nmt_cli.attention.cached import kernels
 from nmt_cli.checkpoints.finding import find_model
 from nmt_cli.checkpoints.model_folder import TERMS, Model, read_model
 from nmt_cli.decoding.config import SearchConfig, TranslateConfig
 from nmt_cli.decoding.ensemble import Ensemble
+from nmt_cli.decoding.fast.int8 import POINTWISE
 from nmt_cli.decoding.fast.packed import pack
 from nmt_cli.errors import Caution, UserError
 from nmt_cli.kernel_checks.trials import Use
@@ -29,8 +29,8 @@ from nmt_cli.runtime.devices import (
     start_of_workers,
     usual_translating_precision,
 )
+from nmt_cli.runtime.kernels.compiling import TRANSLATING, prepare
 from nmt_cli.runtime.kernels.families import FAMILIES, refused
-from nmt_cli.runtime.kernels.loading import compiled_kernels
 from nmt_cli.runtime.memory import return_free_memory
 from nmt_cli.runtime.processes import StartMethod
 from nmt_cli.runtime.threads import available_cores, restored_threads, set_own_threads
@@ -113,9 +113,9 @@ def load(
     # PyTorch packs weights for its current number of threads, and a worker on a CPU has one thread.
     with restored_threads(), ThreadPoolExecutor(1) as executor:
         if not is_gpu(device):
-            compiled = executor.submit(
-                lambda: (kernels(), compiled_kernels("model.tree"), compiled_kernels("decoding.search"))
-            )  # compiled once, before worker processes are forked
+            packed = () if precision in ("bf16", "fp16") else (POINTWISE, "decoding.fast")
+            # Compiled once, before worker processes are forked.
+            compiled = executor.submit(prepare, *TRANSLATING, *packed)
             set_own_threads(1)
         read = _read(folders, device, precision, min(threads, available_cores()))
         if not is_gpu(device):

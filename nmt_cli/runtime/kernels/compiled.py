@@ -63,14 +63,19 @@ class _Cache(NullCache):
 
     def load_overload(self, signature, target_context):
         target_context.refresh()
-        content = FILES.read(self._file(signature))
+        name = self._file(signature)
+        content = FILES.read(name)
         if not content:
             announce_compiling()
+            FILES.claim(name)  # waits if another process compiles this function
+            if content := FILES.read(name):
+                FILES.release(name)
         return content and CompileResult._rebuild(target_context, *pickle.loads(content))
 
     def save_overload(self, signature, result):
         if not result.library.has_dynamic_globals:
             FILES.write(self._file(signature), dumps(result._reduce()))
+        FILES.release(self._file(signature))
 
 
 def njit(signatures=None, **options):
@@ -82,8 +87,12 @@ def njit(signatures=None, **options):
     def decorate(function):
         dispatcher = numba.njit(**options)(function)
         dispatcher._cache = _Cache(function)
-        for signature in signatures if isinstance(signatures, list) else filter(None, [signatures]):
-            dispatcher.compile(signature)
+        try:
+            for signature in signatures if isinstance(signatures, list) else filter(None, [signatures]):
+                dispatcher.compile(signature)
+        except BaseException:
+            FILES.release()  # lets other processes compile
+            raise
         if signatures:
             dispatcher.disable_compile()
         return dispatcher

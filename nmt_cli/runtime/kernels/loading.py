@@ -1,9 +1,11 @@
 """Import the kernels that Numba compiles, and store compiled code in files."""
 
+import fcntl
 import hashlib
 import os
 import shutil
 import stat
+import time
 import warnings
 from collections.abc import Sequence
 from contextlib import suppress
@@ -21,6 +23,9 @@ SOURCES = "**/compiled.py", "runtime/kernels/torch_private.py"
 
 PREFIX, MAX_FOLDERS = "nmt-kernels-", 8
 """The beginning of the names of folders with compiled code, and the maximum number of them in one folder."""
+
+CLAIM_SECONDS, POLL_SECONDS = 60.0, 0.02
+"""Longest wait for a claim of another process, which may be stopped, and the time between two attempts."""
 
 DIGEST_SIZE = hashlib.sha256().digest_size
 
@@ -47,6 +52,11 @@ def announce_compiling() -> None:
     warnings.warn(
         "Compiling CPU kernels, once after an installation: up to a minute ...", Notice, stacklevel=2
     )
+
+
+def announced() -> bool:
+    """Return whether this process has compiled kernels, or waited for another one that compiles them."""
+    return bool(announce_compiling.cache_info().currsize)
 
 
 def digest_of_sources(environment: object, patterns: Sequence[str]) -> str:
@@ -86,6 +96,7 @@ class KernelFiles:
                 f"compiled code can't be stored: {problems}. Set NUMBA_CACHE_DIR to another folder."
             )
         self._folder = folder
+        self._claims: int | None = None
         with suppress(OSError):
             os.utime(self._folder)  # `_problem_created` removes the least recently used folders
 
@@ -106,6 +117,31 @@ class KernelFiles:
                 staging.replace(self._folder / name)
             finally:
                 staging.unlink(missing_ok=True)
+
+    def claim(self, name: str, seconds: float = CLAIM_SECONDS) -> bool:
+        """Claim a name for this process, until `release` or the end of the process. If another process has
+        claimed it, wait up to `seconds`. Return whether it is claimed, which needs a writable folder."""
+        deadline = time.monotonic() + seconds
+        while True:
+            with suppress(OSError):
+                if self._claims is None:
+                    self._claims = os.open(self._folder / "claims", os.O_RDWR | os.O_CREAT, 0o644)
+                fcntl.lockf(self._claims, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _offset(name))
+                return True
+            if self._claims is None or time.monotonic() > deadline:
+                return False
+            time.sleep(POLL_SECONDS)
+
+    def release(self, name: str = "") -> None:
+        """Release the claim of a name, by default all claims of this process."""
+        if self._claims is not None:
+            with suppress(OSError):
+                fcntl.lockf(self._claims, fcntl.LOCK_UN, *((1, _offset(name)) if name else ()))
+
+
+def _offset(name: str) -> int:
+    """Return the byte of the file of claims whose lock is the claim of a name."""
+    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:7])
 
 
 def _problem(folder: Path, missing: str = "No such folder") -> str:

@@ -15,7 +15,8 @@ from nmt_cli.data.batching.resegment import refuse_no_effect, samplers
 from nmt_cli.data.dataset import TOKENIZERS, TRAIN, Dataset, open_dataset
 from nmt_cli.data.guard import DatasetGuard
 from nmt_cli.errors import UserError
-from nmt_cli.runtime.devices import fast_products
+from nmt_cli.runtime.devices import fast_products, is_gpu
+from nmt_cli.runtime.kernels.compiling import TRANSLATING, prepare
 from nmt_cli.runtime.threads import default_threads, restored_threads
 from nmt_cli.text.tokenizers import load_tokenizers
 from nmt_cli.training.config import TrainConfig
@@ -178,6 +179,8 @@ def _tried_cut(run: Path, dataset: Dataset, snapshot: Snapshot, validator: Valid
     if not begins and not is_searched(config, device) and not compiles:
         return cut
     group.busy("compiling" if compiles else "trying out")
+    if not is_gpu(device):
+        prepare("model.pointwise", "loss", *(TRANSLATING if validator.enabled else ()))
     trial = try_longest(trainer, split, cut, report)
     group.meet("waiting")  # a rank without cached kernels may compile for minutes longer than the others
     if begins:

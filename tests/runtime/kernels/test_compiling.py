@@ -1,0 +1,117 @@
+"""Processes that start together compile each kernel once, and nothing remains of interrupted ones."""
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from subprocess import PIPE, Popen
+
+import pytest
+
+import nmt_cli
+from nmt_cli.runtime.kernels.loading import KernelFiles
+
+PREPARE = """
+import signal, sys
+from nmt_cli.runtime.kernels import compiling, loading
+signal.signal(signal.SIGINT, signal.default_int_handler)
+compiling.available_cores, compiling.QUIET_SECONDS = lambda: 2, 0.0
+write = loading.KernelFiles.write
+def printed(files, name, content):
+    print(name, flush=True)
+    write(files, name, content)
+loading.KernelFiles.write = printed
+compiling.prepare("model.pointwise", "loss")
+"""
+
+CLAIM = """
+import sys
+from nmt_cli.runtime.kernels.loading import KernelFiles
+print(KernelFiles(sys.argv[1], "here").claim("a", seconds=0), flush=True)
+sys.stdin.read()
+"""
+
+
+def _start(script: str, *arguments: str, cache: Path = Path("/dev/null")) -> Popen[str]:
+    """Start a script that stores compiled code in `cache` only."""
+    variables = {"PYTHONPATH": str(Path(nmt_cli.__file__).parents[1]), "PYTHONWARNINGS": ""}
+    variables |= {"NUMBA_CACHE_DIR": str(cache), "NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": ""}
+    command = [sys.executable, "-c", script, *arguments]
+    return Popen(command, env=os.environ | variables, stdin=PIPE, stdout=PIPE, stderr=PIPE, text=True)
+
+
+def _children(process: Popen[str]) -> list[int]:
+    path = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    return [int(number) for number in path.read_text().split()]
+
+
+def _runs(number: int) -> bool:
+    path = Path(f"/proc/{number}/stat")
+    return path.exists() and path.read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+def test_a_claim_excludes_other_processes_until_its_owner_releases_it_or_ends(tmp_path: Path) -> None:
+    ours = KernelFiles(str(tmp_path), "here")
+    assert ours.claim("a") and ours.claim("a") and ours.claim("b")
+    refused = _start(CLAIM, str(tmp_path))
+    assert refused.communicate() == ("False\n", "")
+    ours.release("a")
+    with _start(CLAIM, str(tmp_path)) as owner:
+        assert owner.stdout and owner.stdout.readline() == "True\n"
+        assert not ours.claim("a", seconds=0.1)
+        owner.kill()
+    assert ours.claim("a", seconds=10)
+
+
+def test_in_a_folder_that_can_only_be_read_nothing_is_claimed_or_awaited(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = KernelFiles(str(tmp_path), "here")
+
+    def fails(*_: object) -> int:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "open", fails)
+    begin = time.monotonic()
+    assert not files.claim("a")
+    files.release()
+    assert time.monotonic() < begin + 1
+
+
+@pytest.mark.slow
+def test_processes_that_start_together_compile_each_kernel_once_and_say_so(tmp_path: Path) -> None:
+    starting = [_start(PREPARE, cache=tmp_path) for _ in range(2)]
+    printed = [process.communicate() for process in starting]
+    written = [name for out, _ in printed for name in out.split() if name not in ("loss", "model.pointwise")]
+    assert len(written) == len(set(written))
+    (folder,) = tmp_path.iterdir()
+    names = {path.name for path in folder.iterdir()}
+    assert {"loss", "model.pointwise"} < names
+    for _, progress in printed:
+        assert "Compiling CPU kernels, once after an installation" in progress
+        assert "Compiling CPU kernels: 1 of 2 groups after" in progress
+        assert "Compiling CPU kernels: done after" in progress
+    assert _start(PREPARE, cache=tmp_path).communicate() == ("", "")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_an_interrupted_process_leaves_no_process_and_no_damage(number: int, tmp_path: Path) -> None:
+    with _start(PREPARE, cache=tmp_path) as process:
+        while not (assistants := _children(process)):
+            assert process.poll() is None
+            time.sleep(0.02)
+        process.send_signal(number)
+        assert process.wait() != 0
+    deadline = time.monotonic() + 30
+    while any(map(_runs, assistants)):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    (folder,) = tmp_path.iterdir()
+    stored = {path.name for path in folder.iterdir()} - {"claims"}
+    files = KernelFiles(str(folder), "here")
+    files._folder = folder
+    assert all(files.read(name) for name in stored if "." not in name.rpartition("-")[2])
+    assert all(files.claim(name, seconds=0) for name in stored)
