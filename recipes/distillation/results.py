@@ -117,8 +117,9 @@ def _by_folder(scores: Path) -> dict[str, Any]:
 
 
 def _key(result: Result) -> tuple[Any, ...]:
-    """Return the student, languages, updates and seed, by which results are sorted."""
-    return tuple(result[name] for name in KEY)
+    """Return the student, languages, updates, seed and number of teachers, by which results are sorted."""
+    teacher = result["systems"].get("teacher", {"models": 0})
+    return (*(result[name] for name in KEY), teacher["models"])
 
 
 def _options() -> argparse.Namespace:

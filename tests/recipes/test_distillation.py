@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -17,7 +18,7 @@ from nmt_cli.config import preset_path, read
 from nmt_cli.demo import corpus as grammar
 from nmt_cli.training.config import TrainConfig
 from nmt_cli.translation.text.consensus import chrf
-from recipes.distillation import choose, results
+from recipes.distillation import choose, measure, results
 from tests.recipes.conftest import RECIPES, Recipe, text_lines
 
 RECIPE = RECIPES / "distillation"
@@ -216,40 +217,60 @@ def student(text: Path, tiny_settings: str) -> Path:
 
 
 @pytest.fixture(scope="module")
-def stopping(text: Path, nmt_script: Path) -> Path:
-    """Return a folder with an `nmt` that fails to train."""
+def stand_in_commands(text: Path, nmt_script: Path) -> Path:
+    """Return a folder with an `nmt` that fails to train if STOP is set, and a `python` that does not measure,
+    which takes seconds, but prints its arguments."""
     folder = text.parent / "bin"
     folder.mkdir()
-    script = folder / "nmt"
-    script.write_text(f'#!/bin/sh\n[ "$1" != train ] || exit 3\nexec "{nmt_script}" "$@"\n', encoding="utf-8")
-    script.chmod(0o755)
+    speed = '{"arguments": "%s", "models": 2, "beam": 5, "bytes": 1, "lines_per_second": 1, "start_up": 1}'
+    prints = f"printf '{speed}' \"$*\""
+    scripts = {
+        "nmt": f'[ "$1" != train ] || [ -z "$STOP" ] || exit 3\nexec "{nmt_script}" "$@"\n',
+        "python": f'case $1 in\n*/measure.py) {prints} ;;\n*) exec "{sys.executable}" "$@" ;;\nesac\n',
+    }
+    for name, script in scripts.items():
+        (folder / name).write_text(f"#!/bin/sh\n{script}", encoding="utf-8")
+        (folder / name).chmod(0o755)
     return folder
+
+
+def test_a_measurement_counts_the_weights_of_all_models(text: Path, made_models: Path) -> None:
+    model = made_models / "copies"
+    measured = measure.measured(text / "test_a.en", [model, model], "fp32", 2)
+    assert measured["models"] == measured["beam"] == 2
+    assert measured["bytes"] == 2 * (model / "model.safetensors").stat().st_size
+    assert measured["start_up"] > 0 and measured["lines_per_second"] > 0
 
 
 @pytest.mark.slow
 def test_a_stopped_run_is_resumed_up_to_the_table(
-    recipe: Recipe, text: Path, student: Path, stopping: Path, made_models: Path
+    recipe: Recipe, text: Path, student: Path, stand_in_commands: Path, made_models: Path
 ) -> None:
     out, teacher = text.parent / "main.out", made_models / "copies"
     options = ("-d", text, "-o", out, "-n", 3, "-c", 10)
     command = ("distillation", *options, student, "en", "de", teacher, teacher)
-    stopped = recipe(*command, FIRST=stopping)
+    stopped = recipe(*command, FIRST=stand_in_commands, STOP=1)
     assert stopped.returncode == 3, stopped.stderr
     (out / "chunks" / "out.00001").unlink()
     before = {path: path.stat().st_mtime_ns for path in out.glob("c*/out.*")}
-    done = recipe(*command)
+    done = recipe(*command, FIRST=stand_in_commands)
     assert done.returncode == 0, done.stderr
     assert {path: path.stat().st_mtime_ns for path in before} == before
     _check_targets(out, text)
     result = json.loads((out / "small-1" / "result.json").read_bytes())
     assert done.stdout.endswith(results.table([result]))
-    assert list(result["systems"]) == list(results.NAMES) and result["systems"]["teacher"]["models"] == 2
-    assert all(system["lines_per_second"] > 0 for system in result["systems"].values())
+    assert list(result["systems"]) == list(results.NAMES)
+    measured = {name: system["arguments"].split() for name, system in result["systems"].items()}
+    assert measured["teacher"][2:] == [str(teacher), str(teacher), "--precision", "fp32", "--beam", "5"]
+    model = str(out / "small-1" / "student" / "model")
+    assert measured["greedy"][2:] == [model, "--precision", "int8", "--beam", "1"]
     assert result["pairs"] == {"original": 25, "distilled": 25} and result["updates"] == 2
     logs = {name: out / "small-1" / name / "training" / "log.jsonl" for name in ("alone", "student")}
     epochs = {name: json.loads(text_lines(log)[0]).get("corpus_epochs", {}) for name, log in logs.items()}
     assert epochs["alone"].keys() == {"original"} and epochs["student"] == {}
-    _check_that_nothing_changes(out, lambda: recipe(*command).stdout, results.table([result]))
+    _check_that_nothing_changes(
+        out, lambda: recipe(*command, FIRST=stand_in_commands).stdout, results.table([result])
+    )
 
 
 def _check_that_nothing_changes(out: Path, command: Callable[[], str], printed: str) -> None:
@@ -278,7 +299,7 @@ def _check_targets(out: Path, text: Path) -> None:
 
 @pytest.mark.slow
 def test_a_table_of_translations_replaces_the_teacher(
-    recipe: Recipe, text: Path, student: Path, stopping: Path, made_models: Path
+    recipe: Recipe, text: Path, student: Path, stand_in_commands: Path, made_models: Path
 ) -> None:
     table, out = text.parent / "llm.tsv", text.parent / "table"
     english, german = text_lines(text / "train.en"), text_lines(text / "train.de")
@@ -286,7 +307,7 @@ def test_a_table_of_translations_replaces_the_teacher(
     table.write_text("".join(rows), encoding="utf-8")
     options = ("-d", text, "-o", out, "-c", 10, "-b", made_models / "copies", "-w", 20)
     command = ("distillation", *options, student, "en", "de", table)
-    stopped = recipe(*command, FIRST=stopping, PREPROCESS="--tokenizer char")
+    stopped = recipe(*command, FIRST=stand_in_commands, STOP=1, PREPROCESS="--tokenizer char")
     assert stopped.returncode == 3, stopped.stderr
     targets = text_lines(out / "distilled.de")
     assert [target for target in targets if target] == [
@@ -303,6 +324,28 @@ def test_a_table_of_translations_replaces_the_teacher(
     table.write_text("".join(rows[:-1]), encoding="utf-8")
     refused = recipe(*command[:4], text.parent / "short", *command[5:])
     assert "teacher.tsv has 24 lines, but" in refused.stderr and refused.returncode == 1
+
+
+@pytest.mark.slow
+def test_text_without_references_gets_the_first_translations(
+    recipe: Recipe, text: Path, student: Path, stand_in_commands: Path, tmp_path: Path
+) -> None:
+    data, out, english = tmp_path / "data", tmp_path / "out", text_lines(text / "train.en")
+    shutil.copytree(text, data, ignore=shutil.ignore_patterns("train.de"))
+    table = tmp_path / "targets.tsv"
+    table.write_text("".join(f"{line[::-1]}\t{line}\n" for line in english), encoding="utf-8")
+    command = ("distillation", "-d", data, "-o", out, student, "en", "de", table)
+    stopped = recipe(*command, FIRST=stand_in_commands, STOP=1, PREPROCESS="--tokenizer char")
+    assert stopped.returncode == 3, stopped.stderr
+    assert text_lines(out / "distilled.de") == [line[::-1] for line in english]
+    corpora = json.loads((out / "dataset" / "dataset.json").read_bytes())["splits"]["train"]["corpora"]
+    assert [(corpus["name"], corpus["pairs"]) for corpus in corpora] == [("distilled", 25)]
+
+
+def test_an_empty_table_is_refused(recipe: Recipe, text: Path, student: Path, tmp_path: Path) -> None:
+    (table := tmp_path / "empty.tsv").touch()
+    refused = recipe("distillation", "-d", text, "-o", tmp_path / "out", student, "en", "de", table)
+    assert "teacher.tsv has 0 lines, but" in refused.stderr and refused.returncode == 1
 
 
 def test_a_folder_of_another_command_is_refused(
