@@ -306,7 +306,7 @@ def test_an_unknown_setting_in_a_preset_names_the_preset(tmp_path: Path) -> None
         ("vaswani2017_base", "did you mean vaswani2017-base?"),
         ("vaswani2017-bgi", "did you mean vaswani2017-big?"),
         ("tinny", "did you mean tiny?"),
-        ("xyz", "there are iwslt14, marian-base, parsing, small, "),
+        ("xyz", "there are deep-12-1, deep-12-2, iwslt14, marian-base, "),
         ("../presets/tiny", "there is no preset ../presets/tiny"),
     ],
 )

@@ -103,9 +103,9 @@ class ModelConfig:
     / sqrt(width)."""
 
     depth_scaled_init: bool = setting(False, kind="training only")
-    """Divide the initial output matrices and biases of sub-layers by sqrt(n), for deep stacks with any
-    `init`. As in GPT-2, n is the number of sub-layers in the stack: 2 x encoder_layers or 3 x decoder_layers.
-    An output matrix is the last one of attention or a feed-forward layer, or the value matrix of an SSRU."""
+    """Smaller initial outputs of sub-layers, for deep stacks. The last matrix of attention and feed-forward
+    layers, and the value matrix of an SSRU, with their biases, are divided by sqrt(n) after any `init`. As in
+    GPT-2, n is the number of sub-layers in the stack: 2 x encoder_layers or 3 x decoder_layers."""
 
     output_bias: bool = setting(False, kind="shape")
     """A bias for each vocabulary entry in the output projection. The paper has none."""

@@ -48,8 +48,21 @@ SHAPES = [
 ]
 
 
+DEEP = {"deep-12-1": 1, "deep-12-2": 2}
+
+
 def test_the_package_has_these_presets() -> None:
-    assert preset_names() == sorted(name for name, *_ in SHAPES)
+    assert preset_names() == sorted([*DEEP, *(name for name, *_ in SHAPES)])
+
+
+@pytest.mark.parametrize(("name", "decoder_layers"), DEEP.items())
+def test_a_deep_preset_is_the_base_model_with_other_depths_and_pre_norm(
+    name: str, decoder_layers: int
+) -> None:
+    base = read(TrainConfig, preset=preset_path("vaswani2017-base"))
+    deep = read(TrainConfig, preset=preset_path(name))
+    expected = replace(base.model, norm="pre", encoder_layers=12, decoder_layers=decoder_layers)
+    assert deep == replace(base, model=expected)
 
 
 @pytest.mark.parametrize(("name", "layers", "width", "inner", "heads", "head", "tie", "drop", "init"), SHAPES)

@@ -119,6 +119,7 @@ def train(
     vaswani2017-base, vaswani2017-big  "Attention Is All You Need"
     t2t-base, t2t-big                  the same in Tensor2Tensor: norm first
     iwslt14, tiny, small               small data, Multi30k, benchmarks
+    deep-12-1, deep-12-2               12 encoder layers, 1 or 2 decoder layers
     marian-base                        for nmt export --format marian
     parsing                            constituency parsing, section 6.3
     """

@@ -95,7 +95,7 @@ def test_the_same_command_with_more_steps_resumes(run: Nmt, toy_dataset: Path, t
         (("--out", "x", "--device", "tpu"), "'tpu' is not one of 'auto', 'cpu', 'cuda'"),
         (("--out", "x", "--max-steps", "many"), "'many' is not a valid integer"),
         (("--out", "x", "--max-tokens-per-device", "lots"), "must be a number or auto (got lots)"),
-        (("--out", "x", "--preset", "tinny"), "'tinny' is not one of 'iwslt14', 'marian-base', 'parsing', "),
+        (("--out", "x", "--preset", "tinny"), "'tinny' is not one of 'deep-12-1', 'deep-12-2', 'iwslt14', "),
         (("--out", "x", "surplus"), "unexpected extra argument (surplus)"),
     ],
     ids=lambda value: " ".join(value[2:]) if isinstance(value, tuple) else "",
