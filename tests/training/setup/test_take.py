@@ -26,7 +26,7 @@ def parent(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def take(go: Go, parent: Path) -> Go:
     """Return `take(PARTS, ...)`, which starts a run from `parent`, of four steps, and takes parts of it."""
     if not parent.exists():
-        go(*SETTINGS, out=parent)
+        go(*SETTINGS, "checkpoints.every_steps=3", out=parent)
 
     def take(parts: str, *settings: str, **arguments: object) -> object:
         return go(*SETTINGS, f'start.model="{parent}/last"', f"start.take={parts}", *settings, **arguments)
@@ -85,20 +85,28 @@ def test_the_schedule_alone_continues_the_learning_rate_with_a_fresh_optimiser_a
         [line for line in lines_of(run) if "loss" in line and "valid" not in line],
     )
     assert [line["learning_rate"] for line in ours] == [line["learning_rate"] for line in whole[4:]]
-    assert [line["pairs"] for line in ours] == [line["pairs"] for line in whole[:3]]
-    assert [(line["step"], line["epoch"]) for line in ours] == [(5, 0), (6, 0), (7, 0)]
+    assert batches_of(run) == batches_of(tmp_path / "whole")[:3]
+    assert [line["step"] for line in ours] == [5, 6, 7]
     assert {float(t) for name, t in tensors_of(run, "optimizer").items() if name.endswith(".step")} == {3.0}
     assert (list(checkpoints(run)), of_kind(Validated, events)) == ([7], [7])
     assert any(text.startswith("preflight") and "; 3 steps take about" in text for text in notes(events))
 
 
-def test_the_data_alone_continues_after_the_last_batch(go: Go, take: Go, run: Path, tmp_path: Path) -> None:
+def batches_of(run: Path) -> list[list[int]]:
+    """Return epoch and sizes of the batch of each step."""
+    keys = ("epoch", "pairs", "source_tokens", "target_tokens")
+    return [[line[key] for key in keys] for line in lines_of(run) if "valid" not in line]
+
+
+@pytest.mark.parametrize("step", [3, 4], ids=["inside an epoch", "at its end"])
+def test_the_data_alone_continues_after_the_last_batch(
+    go: Go, take: Go, parent: Path, run: Path, tmp_path: Path, step: int
+) -> None:
     go(*SETTINGS, "training.max_steps=7", out=tmp_path / "whole")
-    take('["data"]', "training.max_steps=3")
-    assert [line["pairs"] for line in lines_of(run)] == [
-        line["pairs"] for line in lines_of(tmp_path / "whole")[4:]
-    ]
-    assert [line["step"] for line in lines_of(run)] == [1, 2, 3]
+    model = f'start.model="{parent}/checkpoints/step-{step:08}"'
+    take('["data"]', model, f"training.max_steps={7 - step}", "training.max_epochs=9")
+    assert batches_of(run) == batches_of(tmp_path / "whole")[step:]
+    assert [line["step"] for line in lines_of(run)] == [*range(1, 8 - step)]
 
 
 @pytest.mark.parametrize(
