@@ -94,7 +94,8 @@ def _systems(result: Result) -> str:
     """Return the table of the systems of a result."""
     rows = result["systems"]
     tests = list(rows["student"]["bleu"])
-    columns = ("system", "beam", *(f"BLEU {test}" for test in tests), "MB", "sentences/s", "start-up, s")
+    scores = (f"BLEU {test.partition('.')[0]}" for test in tests)
+    columns = ("system", "beam", *scores, "MB", "sentences/s", "start-up, s")
     return markdown(columns, [_row(name, rows[name], tests) for name in NAMES if name in rows])
 
 

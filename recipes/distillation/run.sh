@@ -33,7 +33,7 @@ student=${1-} settings=$here/${1-}.toml
 [ -f "$settings" ] || { settings=$student student=$(basename "$student" .toml); }
 if [ $# -lt 4 ] || [ -z "$data" ] || [ ! -f "$settings" ]; then
     sed -n '2,13s/^# //p' "$0" >&2
-    echo "STUDENT may be: $(cd "$here" && echo {,tok/}*.toml | sed 's/\.toml//g')" >&2
+    echo "STUDENT may be: $(cd "$here" && echo {,tok/}*.toml | sed 's/\.toml//g; s/ tok.score//')" >&2
     exit 2
 fi
 source=$2 target=$3

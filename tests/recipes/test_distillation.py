@@ -156,8 +156,8 @@ def result() -> dict[str, Any]:
         name: {
             **{"models": 2 if name == "teacher" else 1, "beam": 1 if name == "greedy" else 5},
             **{"precision": "fp32", "bytes": 10_449_999, "start_up": 1.234, "processor": "A CPU"},
-            **{"lines_per_second": speed, "bleu": {"test_2016": 40.0 + number, "test_2017": 30.0}},
-            "p": {"test_2016": None if name == "alone" else 0.01, "test_2017": None},
+            **{"lines_per_second": speed, "bleu": {"test_2016.tok": 40.0 + number, "test_2017": 30.0}},
+            "p": {"test_2016.tok": None if name == "alone" else 0.01, "test_2017": None},
         }
         for number, (name, speed) in enumerate(speeds.items())
     }
