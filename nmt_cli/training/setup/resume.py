@@ -120,8 +120,8 @@ def checkpoint_to_take(config: StartConfig) -> Path | None:
     folder = find_model(Path(config.model))
     if not (folder / STATE).is_file():
         raise UserError(
-            f"{folder} is a model without {' and '.join(config.take)} to take. Give a checkpoint or a run, "
-            "or leave start.take out."
+            f"{folder} is a model without the state of its training. Give a checkpoint or a run, or leave "
+            "start.take out."
         )
     return folder
 

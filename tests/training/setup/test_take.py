@@ -149,8 +149,8 @@ def test_a_model_without_state_and_other_datasets_are_refused(
         (model / name).unlink()
     message = complaint(*SETTINGS, f'start.model="{model}"', f"start.take={ALL}")
     assert message == (
-        f"{model} is a model without optimizer and schedule and data to take. Give a checkpoint or a run, "
-        "or leave start.take out."
+        f"{model} is a model without the state of its training. Give a checkpoint or a run, or leave "
+        "start.take out."
     )
     assert "take has no effect without a model to start from" in complaint(f"start.take={ALL}")
     make(tmp_path / "data", [dev], reuse=toy_dataset)
