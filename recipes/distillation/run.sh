@@ -92,10 +92,10 @@ same "$out/arguments.txt" "languages: $source-$target
 candidates: $candidates
 beam: $beam
 backward model: ${backward:+$backward, drops $worst %}
-options: ${PREPROCESS-} ${TRANSLATE-}
+options: ${TRANSLATE-}
 $(printf 'teacher: %s\n' "$@")
 text: $(cat "${sources[@]}" "${targets[@]}" "${tables[@]}" | cksum)"
-same "$run/arguments.txt" "options: ${TRAIN-}
+same "$run/arguments.txt" "options: ${PREPROCESS-} ${TRAIN-}
 settings: $(cksum <"$settings")"
 distil "$@"
 

@@ -7,7 +7,8 @@ fail() { # MESSAGE
 
 same() { # FILE ARGUMENTS: fails if an earlier command left other arguments in FILE
     if [ -f "$1" ] && ! diff "$1" - <<<"$2" >&2; then
-        fail "$1 differs (<) from this command (>). Repeat the earlier command, or choose another folder with -o."
+        fail "$1 differs (<) from this command (>). Repeat the earlier command, delete ${1%/*}, or choose another \
+folder with -o."
     fi
     echo "$2" >"$1"
 }

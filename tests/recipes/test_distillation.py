@@ -355,5 +355,6 @@ def test_a_folder_of_another_command_is_refused(
     command = ("distillation", "-d", text, "-o", tmp_path / "out")
     assert "teacher is not a model" in recipe(*command, student, "en", "de", tmp_path / "teacher").stderr
     refused = recipe(*command, "-n", 9, student, "en", "de", tmp_path / "teacher")
-    assert "< candidates: 8" in refused.stderr and "choose another folder with -o." in refused.stderr
+    remedy = f"delete {tmp_path / 'out'}, or choose another folder with -o.\n"
+    assert "< candidates: 8" in refused.stderr and refused.stderr.endswith(remedy)
     assert refused.returncode == 1
