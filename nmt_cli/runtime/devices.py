@@ -143,9 +143,12 @@ def training_precisions(device: torch.device) -> list[str]:
 
 
 def usual_training_precision(device: torch.device) -> str:
-    """Return the default number format of training: fp32 on a CPU, bf16 on a GPU, or fp16 without bf16."""
+    """Return the default number format of training: bf16 on a GPU, or fp16 without bf16. On a CPU, return
+    bf16 if it is faster than fp32 there, else fp32."""
     # The last one is bf16 if available, which needs no loss scale.
-    return training_precisions(device)[-1] if is_gpu(device) else "fp32"
+    if is_gpu(device) or torch_private.trains_faster_in_bf16():
+        return training_precisions(device)[-1]
+    return "fp32"
 
 
 def translating_precisions(device: torch.device) -> list[Precision]:

@@ -143,8 +143,9 @@ class TrainingConfig:
     precision: Literal["auto", "fp32", "tf32", "bf16", "fp16"] = setting("auto", everyday=True)
     """Precision of matrix products.
 
-    Auto is bf16 on a GPU that has it, fp16 on other GPUs, and fp32 on a CPU. With tf32, a GPU rounds the
-    factors of fp32 products to 10 bits, which is faster than fp32.
+    Auto is bf16 on a GPU that has it, and fp16 on other GPUs. On a CPU, it is bf16 where that is faster,
+    with AMX or on AMD's with AVX-512 bf16, else fp32. A resumed run on a CPU keeps its precision. With tf32,
+    a GPU rounds the factors of fp32 products to 10 bits, which is faster than fp32.
     """
 
     compile: Literal["auto", "on", "off"] = "auto"

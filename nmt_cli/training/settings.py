@@ -1,5 +1,6 @@
 """The settings of a run: stored in its folder, and compared when it resumes."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import get_type_hints
 
@@ -31,14 +32,20 @@ def keep_settings(run: Path, config: TrainConfig) -> None:
 def changes(run: Path, config: TrainConfig) -> list[str]:
     """Return a text for each setting that differs from `config.toml` in `run`, or that nmt no longer has.
     Return [] without the file. Raise `UserError` if a `FIXED` setting differs, or if reading fails."""
+    notes: list[str] = []
+    before = stored(run, notes.append)
+    remedy = f"Resume with --config {run / CONFIG}, or choose another --out."
+    return [*notes, *(compared(run, before, config, remedy) if before else ())]
+
+
+def stored(run: Path, note: Callable[[str], None] = lambda text: None) -> TrainConfig | None:
+    """Return the settings in `config.toml` of `run`, or None without the file. Pass a text for each setting
+    that nmt no longer has to `note`. Raise `UserError` if reading fails."""
     path = run / CONFIG
     if not path.exists():
-        return []
-    notes: list[str] = []
+        return None
     read_ordinary(path)  # refuses a pipe, which would block
-    before = read(TrainConfig, path, note=notes.append)
-    remedy = f"Resume with --config {path}, or choose another --out."
-    return [*notes, *compared(run, before, config, remedy)]
+    return read(TrainConfig, path, note=note)
 
 
 def compared(run: Path, before: TrainConfig, config: TrainConfig, remedy: str) -> list[str]:

@@ -11,7 +11,7 @@ Nmt = Callable[..., CompletedProcess[str]]
 
 TINY = (
     *("model.width=16", "model.feed_forward=32", "model.heads=2", "model.encoder_layers=1"),
-    *("model.decoder_layers=1", "batch.tokens=400"),
+    *("model.decoder_layers=1", "batch.tokens=400", 'training.precision="fp32"'),
 )
 """Settings of a model that trains in seconds."""
 

@@ -9,6 +9,7 @@ import pytest
 TINY = (
     *("model.width=32", "model.feed_forward=64", "model.heads=2", "model.encoder_layers=1"),
     *("model.decoder_layers=1", "schedule.warmup=30", "batch.longest=24", "search.min_length=4"),
+    "training.precision=fp32",
 )
 
 

@@ -203,8 +203,15 @@ def test_a_cpu_translates_in_fp32_and_the_formats_of_its_kernels(
     monkeypatch.setattr(torch_private, "multiplies_bf16", lambda: bf16)
     monkeypatch.setattr(torch_private, "multiplies_int8", lambda: int8)
     assert translating_precisions(CPU) == ["fp32", *["bf16"] * bf16, *["int8"] * int8]
-    assert (usual_translating_precision(CPU), usual_training_precision(CPU)) == ("fp32", "fp32")
-    assert training_precisions(CPU) == ["fp32", "bf16"]
+    assert usual_translating_precision(CPU) == "fp32"
+
+
+@pytest.mark.parametrize(("faster", "usual"), [(True, "bf16"), (False, "fp32")])
+def test_a_cpu_trains_in_bf16_if_that_is_faster(
+    monkeypatch: pytest.MonkeyPatch, faster: bool, usual: str
+) -> None:
+    monkeypatch.setattr(torch_private, "trains_faster_in_bf16", lambda: faster)
+    assert (training_precisions(CPU), usual_training_precision(CPU)) == (["fp32", "bf16"], usual)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

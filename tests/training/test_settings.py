@@ -48,7 +48,7 @@ def test_changes_are_listed_old_to_new(tmp_path: Path, tiny: Tiny) -> None:
         'schedule.kind: "noam" -> "cosine"',
         "training.max_steps: 4 -> 9",
         "training.max_tokens_per_device: 0 -> 100",
-        'training.precision: "auto" -> "bf16"',
+        'training.precision: "fp32" -> "bf16"',
         "checkpoints.keep_last: 5 -> 2",
     ]
 

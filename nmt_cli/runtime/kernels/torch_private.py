@@ -127,6 +127,14 @@ def _products_are_exact() -> bool:
     return torch.equal(fine @ torch.eye(256), fine)
 
 
+def trains_faster_in_bf16() -> bool:
+    """Return whether the CPU multiplies bf16 faster than fp32 in training: Intel's with AMX, and AMD's with
+    AVX-512 bf16. Other Intel CPUs with AVX-512 bf16 are not faster."""
+    able = torch.cpu.get_capabilities()
+    amd = str(able.get("cpu_name", "")).startswith("AMD")
+    return multiplies_bf16() and bool(able.get("amx_bf16") or (amd and able.get("avx512_bf16")))
+
+
 # Translating on a CPU
 
 OUTPUTS_PER_BLOCK, BYTES_PER_OUTPUT, ROWS_ROUNDED_TO = 64, 4, 16

@@ -127,6 +127,15 @@ def precision_for(setting: str, device: torch.device) -> str:
     return setting
 
 
+def precision_in_words(setting: str, device: torch.device) -> str:
+    """Return the result of `precision_for`, with the reason if the setting is "auto" on a CPU."""
+    name = precision_for(setting, device)
+    if setting != "auto" or is_gpu(device):
+        return name
+    reason = "faster than fp32" if name == "bf16" else "bf16 is not faster"
+    return f"{name} (auto: {reason} on this CPU)"
+
+
 def build_loader(
     dataset: Dataset,
     guard: DatasetGuard,

@@ -20,7 +20,7 @@ from nmt_cli.training.progress import interval_in_words
 from nmt_cli.training.setup.build import build_trainer, chosen_kernels, identity_of, warn_if_slow
 from nmt_cli.training.setup.deterministic import repeatable
 from nmt_cli.training.setup.preflight import checkpoints_at_most, estimate
-from nmt_cli.training.setup.resume import checkpoint_to_take, step_to_resume, take
+from nmt_cli.training.setup.resume import checkpoint_to_take, step_to_resume, take, with_kept_precision
 from nmt_cli.training.setup.run import refuse_unfit
 from nmt_cli.training.setup.trial import Trial, first_cut, try_longest
 from nmt_cli.training.step.distributed import Group, Process
@@ -103,6 +103,7 @@ def forecast(
     """Return a forecast of `train` on `devices` devices. Try the longest batch on `device`, but write no
     files. Report notes. Raise `UserError` if `train` would not start, or a pair does not fit the memory."""
     dataset = open_dataset(dataset_folder)
+    config = with_kept_precision(run, config, device)
     refuse_unfit(dataset, config)
     load_comet(config.validation)  # finds a wrong folder
     split, identity = dataset.splits[TRAIN], identity_of(dataset, config)

@@ -12,6 +12,7 @@ from nmt_cli.data.dataset import Split
 from nmt_cli.errors import UserError
 from nmt_cli.training.config import CheckpointConfig, TrainConfig
 from nmt_cli.training.progress import interval_in_words, left
+from nmt_cli.training.setup.build import precision_in_words
 from nmt_cli.training.setup.trial import Trial
 from nmt_cli.training.tracking.events import Note, Report
 from nmt_cli.training.tracking.saver import Snapshot
@@ -33,7 +34,8 @@ def preflight(
         validator.try_out(SENTENCES)
     if not snapshot.trainer.group.process.first:
         return
-    config, saving_start = snapshot.trainer.config, time.perf_counter()
+    trainer, saving_start = snapshot.trainer, time.perf_counter()
+    config = trainer.config
     written = try_saving(run, snapshot.identity, snapshot.checkpoint())
     now = time.perf_counter()
     interval = interval_in_words(config.checkpoints)
@@ -48,7 +50,8 @@ def preflight(
     steps, seconds = estimate(split, config, trial, trial.cut.world, step=snapshot.position.step)
     validation = f"validation {interval_in_words(config.validation) if validator.enabled else ''}".rstrip()
     whole_run = f"{steps:,} steps take about {duration(seconds)} at this speed, without {validation}"
-    plan = f"{trial}; {saving}, {disk}; {whole_run}"
+    products = f"products in {precision_in_words(config.training.precision, trainer.precision.device)}"
+    plan = f"{trial}; {saving}, {disk}; {whole_run}; {products}"
     report(Note(f"preflight ({duration(now - start + trial.total_seconds)}): {plan}"))
 
 

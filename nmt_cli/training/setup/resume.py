@@ -8,6 +8,8 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from nmt_cli.checkpoints import finding, model_folder
 from nmt_cli.checkpoints.files import read_description, read_tensors
 from nmt_cli.checkpoints.finding import EMA, WEIGHTS, checkpoints, find_model
@@ -17,13 +19,15 @@ from nmt_cli.config import section_of
 from nmt_cli.errors import UserError
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.runtime.atomic import refuse_other_files
+from nmt_cli.runtime.devices import is_gpu, training_precisions, usual_training_precision
 from nmt_cli.runtime.locks import take_lock
 from nmt_cli.scoring.neural.comet import Comet
 from nmt_cli.training.config import StartConfig, TrainConfig
 from nmt_cli.training.progress import Position
-from nmt_cli.training.settings import CONFIG, changes, compared
+from nmt_cli.training.settings import CONFIG, changes, compared, stored
 from nmt_cli.training.step.ema import Ema
 from nmt_cli.training.step.trainer import Trainer
+from nmt_cli.training.tracking.environment import latest_environment
 from nmt_cli.training.tracking.events import Note, Report, Warned
 from nmt_cli.training.tracking.history import History
 
@@ -77,6 +81,21 @@ def refuse_other_comet(run: Path, history: History, comet: Comet) -> None:
 def newest_checkpoint(run: Path) -> Path | None:
     """Return the folder of the newest checkpoint of a run, or None if the run has no checkpoint."""
     return next(iter(reversed(checkpoints(run).values())), None)
+
+
+def with_kept_precision(run: Path, config: TrainConfig, device: torch.device) -> TrainConfig:
+    """Return `config` with the precision that a run on a CPU has had, if training.precision=auto would give
+    another one there. Older versions recorded only settings, and auto was fp32. Raise `UserError` if the
+    settings of the run cannot be read."""
+    if config.training.precision != "auto" or is_gpu(device) or not newest_checkpoint(run):
+        return config
+    before, settings = latest_environment(run), stored(run)
+    set_before = settings.training.precision if settings else "auto"
+    precision = before.get("precision", "fp32" if set_before == "auto" else set_before)
+    keeps = not before.get("cuda") and precision in training_precisions(device)
+    if not keeps or precision == usual_training_precision(device):
+        return config
+    return replace(config, training=replace(config.training, precision=precision))
 
 
 def step_to_resume(run: Path, config: TrainConfig, identity: Identity) -> int:

@@ -41,6 +41,7 @@ from nmt_cli.training.setup.resume import (
     refuse_other_comet,
     restore,
     take,
+    with_kept_precision,
 )
 from nmt_cli.training.setup.trial import compiled, first_cut, is_searched, try_longest
 from nmt_cli.training.step.distributed import Group, LostContact, Process
@@ -70,7 +71,7 @@ def train(
     """Train from the newest checkpoint, if any, to the end of the run. Return False if `stop_wanted` ended
     the run earlier. Store `command` in the run folder. Processes of a machine share `threads`, 0 for the
     default. Raise `UserError` if settings, dataset, run folder, memory or disk do not allow the run."""
-    dataset = open_dataset(dataset_folder)
+    dataset, config = open_dataset(dataset_folder), with_kept_precision(run, config, device)
     refuse_unfit(dataset, config)
     with ExitStack() as stack:
         stack.enter_context(restored_threads())
@@ -86,9 +87,10 @@ def train(
         stack.enter_context(guard)
         snapshot = _restored(run, dataset, config, group, report, stack)
         log, history, report = _opened(run, dataset, snapshot, report, stack)
-        if process.first:
-            keep_environment(run, snapshot.position.step, environment(command, device, process))
         tokenizers, precision = snapshot.identity.tokenizers, snapshot.trainer.precision
+        if process.first:
+            facts = environment(command, device, precision.name, process)
+            keep_environment(run, snapshot.position.step, facts)
         if comet:
             refuse_other_comet(run, history, comet)
         judge = Judge(dataset, tokenizers, config.validation, translating(config), group, precision, comet)

@@ -3,6 +3,7 @@
 import json
 import platform
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -20,8 +21,11 @@ ENVIRONMENT = "environment.jsonl"
 LIBRARIES = ("torch", "numpy", "safetensors", "sacrebleu", "sentencepiece")
 
 
-def environment(command: Sequence[str], device: torch.device, process: Process) -> dict[str, Any]:
-    """Return the command, versions, device and machine of a run, by name. `cuda` is None on a CPU."""
+def environment(
+    command: Sequence[str], device: torch.device, precision: str, process: Process
+) -> dict[str, Any]:
+    """Return the command, versions, device, precision and machine of a run, by name. `cuda` is None on a
+    CPU."""
     return {
         "command": list(command),
         "nmt": __version__,
@@ -29,6 +33,7 @@ def environment(command: Sequence[str], device: torch.device, process: Process) 
         **{library: version(library) for library in LIBRARIES},
         "cuda": torch.version.cuda if is_gpu(device) else None,
         "device": gpu_name(device) or processor_name(),
+        "precision": precision,
         "devices": process.world,
         "threads": torch.get_num_threads(),
         "host": platform.node(),
@@ -46,3 +51,13 @@ def keep_environment(run: Path, step: int, facts: Mapping[str, Any]) -> None:
         with reporting_full_disk(path), path.open("ab") as file:
             # The last line may have been cut short by a kill.
             file.write(b"\n" * (not content.endswith(b"\n") and bool(content)) + line + b"\n")
+
+
+def latest_environment(run: Path) -> dict[str, Any]:
+    """Return the last complete line of `environment.jsonl` in `run`, or {} if there is none."""
+    for line in reversed(read_if_exists(run / ENVIRONMENT).splitlines()):
+        with suppress(ValueError, RecursionError):
+            facts = json.loads(line)
+            if isinstance(facts, dict):
+                return facts
+    return {}

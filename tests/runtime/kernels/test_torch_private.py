@@ -164,6 +164,25 @@ def test_onednn_computes_products_only_if_it_rounds_no_factor(
     assert matmul.fp32_precision == "none"
 
 
+@pytest.mark.parametrize(
+    ("able", "faster"),
+    [
+        ({"cpu_name": "Intel Xeon", "avx512_bf16": True, "amx_bf16": True}, True),
+        ({"cpu_name": "Intel Xeon", "avx512_bf16": True, "amx_bf16": False}, False),
+        ({"cpu_name": "AMD EPYC 9654 96-Core Processor", "avx512_bf16": True}, True),
+        ({"cpu_name": "AMD EPYC 7763 64-Core Processor", "avx512_bf16": False}, False),
+        ({"architecture": "aarch64"}, False),
+    ],
+)
+@pytest.mark.parametrize("multiplies", [True, False])
+def test_amx_and_avx512_of_amd_train_faster_in_bf16_unless_onednn_leaves_them_out(
+    monkeypatch: pytest.MonkeyPatch, able: dict[str, object], faster: bool, multiplies: bool
+) -> None:
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: able)
+    monkeypatch.setattr(torch_private, "multiplies_bf16", lambda: multiplies)
+    assert torch_private.trains_faster_in_bf16() is (faster and multiplies)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_rounded_factors_are_detected(monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype) -> None:
     multiply = torch.Tensor.__matmul__

@@ -58,11 +58,13 @@ def test_another_setting_is_named(
 def test_an_automatic_precision_is_compared_as_what_it_gives_on_the_device(
     group: Group, dataset: Dataset, tiny: Tiny, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    refuse_other_orders(group, dataset, tiny())
+    automatic = tiny("training.precision=auto")
+    monkeypatch.setattr(build, "usual_training_precision", lambda device: "fp32")
+    refuse_other_orders(group, dataset, automatic)
     refuse_other_orders(group, dataset, tiny("training.precision=fp32"))
     monkeypatch.setattr(build, "usual_training_precision", lambda device: "bf16")
     message = "processes 0 and 2 differ (training.precision: fp32 and bf16). Start"
-    assert refusal(refuse_other_orders, group, dataset, tiny()).startswith(message)
+    assert refusal(refuse_other_orders, group, dataset, automatic).startswith(message)
 
 
 def test_another_attention_is_refused(

@@ -7,16 +7,28 @@ from nmt_cli.errors import UserError
 from nmt_cli.runtime.kernels import torch_private
 from nmt_cli.training.config import TrainConfig
 from nmt_cli.training.setup import build
-from nmt_cli.training.setup.build import precision_for, warn_if_slow
+from nmt_cli.training.setup.build import precision_for, precision_in_words, warn_if_slow
 from nmt_cli.training.setup.trial import compiled
 from nmt_cli.training.step.trainer import MixedPrecision
 from nmt_cli.training.tracking.events import Event
 from tests.training.runs import Tiny, warnings
 
 
-@pytest.mark.parametrize(("setting", "precision"), [("auto", "fp32"), ("fp32", "fp32"), ("bf16", "bf16")])
-def test_precision_on_a_cpu(setting: str, precision: str) -> None:
+@pytest.mark.parametrize(
+    ("setting", "faster", "precision", "words"),
+    [
+        ("auto", True, "bf16", "bf16 (auto: faster than fp32 on this CPU)"),
+        ("auto", False, "fp32", "fp32 (auto: bf16 is not faster on this CPU)"),
+        ("fp32", True, "fp32", "fp32"),
+        ("bf16", False, "bf16", "bf16"),
+    ],
+)
+def test_precision_on_a_cpu(
+    monkeypatch: pytest.MonkeyPatch, setting: str, faster: bool, precision: str, words: str
+) -> None:
+    monkeypatch.setattr(torch_private, "trains_faster_in_bf16", lambda: faster)
     assert precision_for(setting, torch.device("cpu")) == precision
+    assert precision_in_words(setting, torch.device("cpu")) == words
 
 
 def test_a_cpu_has_no_tf32() -> None:

@@ -17,9 +17,11 @@ def lines(run: Path) -> list[dict[str, Any]]:
 
 
 def test_command_versions_and_machine_are_recorded() -> None:
-    facts = environment(["nmt", "train"], torch.device("cpu"), Process())
+    facts = environment(["nmt", "train"], torch.device("cpu"), "bf16", Process())
     assert facts["command"] == ["nmt", "train"] and facts["torch"] == torch.__version__
-    assert facts["cuda"] is None and facts["device"] and facts["devices"] == 1
+    assert (
+        facts["cuda"] is None and facts["precision"] == "bf16" and facts["device"] and facts["devices"] == 1
+    )
 
 
 def test_a_line_is_added_only_for_a_change(tmp_path: Path) -> None:
