@@ -50,8 +50,12 @@ class LossConfig:
 class OptimizerConfig:
     """The optimiser. The defaults are those of the paper."""
 
-    kind: Literal["adam", "adamw"] = setting("adam", kind="whole run")
-    """Optimiser. AdamW applies weight decay apart from the gradients."""
+    kind: Literal["adam", "adamw", "muon"] = setting("adam", kind="whole run")
+    """Optimiser. AdamW applies weight decay apart from the gradients.
+
+    Muon orthogonalises the steps of the weights of layers. Embeddings, output matrix, biases and norms use
+    AdamW. The learning rate of Adam fits both.
+    """
 
     beta1: float = setting(0.9, least=0, below=1)
     """Decay of the running mean of gradients."""
@@ -63,7 +67,7 @@ class OptimizerConfig:
     """Added to the root of the mean squared gradient in Adam."""
 
     weight_decay: float = setting(0.0, least=0, needs="optimizer.kind=adamw")
-    """Weight decay of adamw. A step subtracts this times the learning rate from each weight."""
+    """Weight decay of adamw and muon. A step subtracts this times the learning rate from each weight."""
 
     clip_norm: float = setting(0.0, least=0)
     """Clip the gradient norm to this value. 0, as in the paper, disables clipping."""

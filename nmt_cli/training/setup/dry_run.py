@@ -120,8 +120,9 @@ def forecast(
     epoch = _epoch(split, config, mixed, trial.cut)
     count, trained_count = parameters(trainer.model), sum(p.numel() for p in trained(trainer.model))
     steps, seconds = estimate(split, config, trial, devices, epoch_steps=epoch.batches, step=taken)
-    # Adam keeps two moments of each trained weight, and the moving average is a copy of all weights.
-    size = FLOAT_BYTES * (count + 2 * trained_count + count * bool(config.optimizer.ema))
+    state_count = sum(tensor.numel() for tensor in trainer.optimizer.tensors().values())
+    # The moving average is a copy of all weights.
+    size = FLOAT_BYTES * (count + state_count + count * bool(config.optimizer.ema))
     existing = next(folder for folder in (resolved(run), *resolved(run).parents) if folder.is_dir())
     count_at_most, free = checkpoints_at_most(config.checkpoints), shutil.disk_usage(existing).free
     validates = any(split.role == "valid" for split in dataset.splits.values())

@@ -4,7 +4,7 @@ An operation on all parameters is then one operation on a vector.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -23,9 +23,11 @@ LOSSES = 2
 class Parameters:
     """The trained parameters of a model, as views of one vector. Frozen parameters are left out."""
 
-    def __init__(self, model: nn.Module) -> None:
-        """Move trained parameters to a vector, each padded with zeros to a multiple of `UNIT`."""
-        self.by_name = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    def __init__(self, model: nn.Module, last: Collection[str] = ()) -> None:
+        """Move trained parameters to a vector, each padded with zeros to a multiple of `UNIT`. Parameters
+        whose names are in `last` come after all others."""
+        names = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
+        self.by_name = {name: model.get_parameter(name) for name in sorted(names, key=last.__contains__)}
         self.spans: dict[str, slice] = {}
         """The slice of the vector that holds each parameter, without the padding up to the next unit."""
 
@@ -41,7 +43,12 @@ class Parameters:
 
     def views(self, vector: Tensor) -> list[Tensor]:
         """Return a view of each parameter's slice of `vector`, in the parameter's shape and in order."""
-        return [vector[span].view_as(self.by_name[name]) for name, span in self.spans.items()]
+        return list(self.named_views(vector).values())
+
+    def named_views(self, vector: Tensor) -> dict[str, Tensor]:
+        """Return by name what `views` returns. A shorter `vector` has the first parameters only."""
+        spans = {name: span for name, span in self.spans.items() if span.stop <= len(vector)}
+        return {name: vector[span].view_as(self.by_name[name]) for name, span in spans.items()}
 
 
 class Halves:

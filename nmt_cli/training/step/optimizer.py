@@ -8,19 +8,24 @@ from torch import Tensor, nn
 from nmt_cli.runtime.kernels.torch_private import step_unless
 from nmt_cli.training.config import OptimizerConfig
 from nmt_cli.training.step.flat import UNIT, Parameters
+from nmt_cli.training.step.muon import Muon, weights_of_linear_layers
 
-MEANS = ("exp_avg", "exp_avg_sq")
-STEP = "step"
+MEAN, SQUARE, STEP = "exp_avg", "exp_avg_sq", "step"
 
 
 class Optimizer:
-    """Adam or AdamW over a model's parameters, which are moved into one vector."""
+    """Adam or AdamW over a model's parameters, which are moved into one vector. With optimizer.kind=muon, the
+    weights of linear layers are last in the vector, and Muon updates them instead."""
 
     def __init__(self, model: nn.Module, config: OptimizerConfig) -> None:
         """Move the parameters of `model` into one vector, and start with moments of 0."""
         self._config, self._model = config, model
-        self.parameters = Parameters(model)
-        self._means = {key: torch.zeros_like(self.parameters.vector) for key in MEANS}
+        matrices = weights_of_linear_layers(model) if config.kind == "muon" else ()
+        self.parameters = Parameters(model, last=matrices)
+        vector = self.parameters.vector
+        self._means = {MEAN: torch.zeros_like(vector)}
+        self._muon = Muon(self.parameters, matrices, self._means[MEAN], config.weight_decay)
+        self._means[SQUARE] = torch.zeros_like(vector[: self._muon.start])
         self._frozen: dict[str, Tensor] = {}
         """State of frozen parameters, which a later run may train again."""
         self._steps: dict[str, Tensor] = {}
@@ -31,6 +36,7 @@ class Optimizer:
     def step(self, gradients: Tensor, rate: float, bad: Tensor, scale: Tensor | None) -> None:
         """Update all parameters with learning rate `rate`. If `bad` is 1, change nothing. `gradients` is one
         vector, times the loss scale `scale` if there is one. Do not wait for the device."""
+        self._muon.step(gradients, rate, bad, scale)
         for piece, span in self._pieces:
             piece.grad = gradients[span]
         for group in self._adam.param_groups:
@@ -38,26 +44,25 @@ class Optimizer:
         step_unless(self._adam, bad, scale)
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return the state by key: "NAME.exp_avg", "NAME.exp_avg_sq" and "NAME.step". For frozen parameters,
-        return the state from the checkpoint."""
+        """Return the state by key: "NAME.exp_avg", "NAME.exp_avg_sq" and "NAME.step". Parameters of Muon have
+        the first only. For frozen parameters, return the state from the checkpoint."""
         state: dict[str, Tensor] = dict(self._frozen)
         for key, mean in self._means.items():
-            views = self.parameters.views(mean)
-            state |= {f"{name}.{key}": view for name, view in zip(self.parameters.spans, views, strict=True)}
+            state |= {f"{name}.{key}": view for name, view in self.parameters.named_views(mean).items()}
         # A safetensors file does not store tensors that share memory.
         return state | {f"{name}.{STEP}": step.clone() for name, step in self._steps.items()}
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
         """Restore the state that `tensors` returned. Parameters without state start from zero. Keep the state
         of frozen parameters for the next checkpoint."""
-        names = [name for name in self.parameters.spans if f"{name}.{STEP}" in tensors]
         for key, mean in self._means.items():
-            views = dict(zip(self.parameters.spans, self.parameters.views(mean), strict=True))
-            for name in names:
-                views[name].copy_(tensors[f"{name}.{key}"])
+            for name, view in self.parameters.named_views(mean).items():
+                if f"{name}.{key}" in tensors:
+                    view.copy_(tensors[f"{name}.{key}"])
         frozen = [name for name, parameter in self._model.named_parameters() if not parameter.requires_grad]
-        keys = [f"{name}.{key}" for name in frozen for key in (*MEANS, STEP)]
+        keys = [f"{name}.{key}" for name in frozen for key in (MEAN, SQUARE, STEP)]
         self._frozen = {key: tensors[key].clone() for key in keys if key in tensors}
+        names = [name for name in self.parameters.spans if f"{name}.{STEP}" in tensors]
         self._build({name: float(tensors[f"{name}.{STEP}"]) for name in names})
 
     def _build(self, steps: Mapping[str, float]) -> None:
@@ -67,7 +72,7 @@ class Optimizer:
         self._steps, self._pieces = {}, [(vector[span], span) for _, span in runs]
         kind = torch.optim.Adam if self._config.kind == "adam" else torch.optim.AdamW
         self._adam = kind(
-            [piece for piece, _ in self._pieces],
+            [piece for piece, _ in self._pieces] or [vector[:0]],  # nothing is left if Muon has all
             lr=0.0,  # each step sets its own
             betas=(self._config.beta1, self._config.beta2),
             eps=self._config.epsilon,
@@ -80,9 +85,12 @@ class Optimizer:
             self._steps |= dict.fromkeys(names, step)
 
     def _runs(self, steps: Mapping[str, float]) -> list[tuple[list[str], slice]]:
-        """Return names and slice of each run of adjacent parameters whose values in `steps` are equal."""
+        """Return names and slice of each run of adjacent parameters of Adam whose values in `steps` are
+        equal."""
         runs: list[tuple[list[str], slice]] = []
         for name, span in self.parameters.spans.items():
+            if span.start >= self._muon.start:
+                break
             names, before = runs[-1] if runs else ([], span)
             # Adam's CPU kernel rounds differently after the last full unit, so a run ends there.
             if names and steps.get(names[0]) == steps.get(name) and (before.stop - before.start) % UNIT == 0:

@@ -59,7 +59,7 @@ def test_it_forecasts_parameters_memory_and_the_size_of_checkpoints(
     go: Go, planned: Planned, tmp_path: Path, identity: Identity
 ) -> None:
     frozen = 'start.freeze=["encoder.*"]'
-    for settings in ((), ("optimizer.ema=0.9",), (frozen,)):
+    for settings in ((), ("optimizer.ema=0.9",), (frozen,), ("optimizer.kind=muon",)):
         plan = planned(*settings)
         model = identity.build()
         assert plan.parameters == parameters(model)

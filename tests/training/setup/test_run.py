@@ -85,11 +85,12 @@ def test_a_run_resumes_with_more_steps_and_reports_the_change(go: Go, run: Path)
         ["optimizer.kind=adamw", "schedule.kind=cosine"],
         ['start.freeze=["encoder.*"]'],
         ["optimizer.ema=0.9"],
+        ["optimizer.kind=muon"],
         ["model.norm_kind=rms", "model.gated=true", "model.positions=rotary"],
         ["model.positions=relative", "model.tie=embeddings"],
         ["loss.r_drop=2"],
     ],
-    ids=["", "adamw", "frozen", "averaged", "rotary", "relative", "r-drop"],
+    ids=["", "adamw", "frozen", "averaged", "muon", "rotary", "relative", "r-drop"],
 )
 def test_a_stopped_run_resumes_bit_by_bit(go: Go, tmp_path: Path, kind: list[str]) -> None:
     settings = (*DROPPING, *kind, "training.max_steps=7", "training.log_every=1", "validation.every_steps=3")

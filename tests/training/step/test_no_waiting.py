@@ -109,6 +109,18 @@ def test_nothing_waits_for_the_device_from_forward_to_gradients(
                 one.step(1, 1e-3, batch, cast(Loader, None))
 
 
+@pytest.mark.parametrize("scaled", [False, True], ids=["plain", "scaled"])
+@pytest.mark.parametrize("kind", ["adam", "muon"])
+def test_no_optimiser_waits_for_the_device(
+    identity: Identity, tiny: Callable[..., TrainConfig], kind: str, scaled: bool
+) -> None:
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        optimizer = Optimizer(identity.build(), tiny(f"optimizer.kind={kind}").optimizer)
+        gradients, bad = torch.zeros_like(optimizer.parameters.vector), torch.zeros(())
+        with Strict():
+            optimizer.step(gradients, 1e-3, bad, torch.ones(()) if scaled else None)
+
+
 def test_the_walk_over_chunks_of_the_loss_waits_for_nothing() -> None:
     with FakeTensorMode(allow_non_fake_inputs=True):
         x, weight, targets = torch.empty(10, 4), torch.empty(7, 4), torch.zeros(10, dtype=torch.int64)

@@ -353,8 +353,13 @@ class GradientSpoilt(Sabotage):
 @pytest.mark.parametrize("kind", [LossSpoilt, GradientSpoilt], ids=["loss", "gradient"])
 @pytest.mark.parametrize(
     "settings",
-    [[], ["optimizer.clip_norm=1.0"], ["optimizer.kind=adamw", "optimizer.weight_decay=0.1"]],
-    ids=["plain", "clipped", "decayed"],
+    [
+        [],
+        ["optimizer.clip_norm=1.0"],
+        ["optimizer.kind=adamw", "optimizer.weight_decay=0.1"],
+        ["optimizer.kind=muon"],
+    ],
+    ids=["plain", "clipped", "decayed", "muon"],
 )
 @pytest.mark.parametrize("bad", [1, 3], ids="step {}".format)
 def test_a_step_that_is_not_finite_is_left_out_and_marked(
