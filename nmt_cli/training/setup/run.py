@@ -94,7 +94,7 @@ def train(
         if comet:
             refuse_other_comet(run, history, comet)
         judge = Judge(dataset, tokenizers, config.validation, translating(config), group, precision, comet)
-        validator = Validator(config, judge, snapshot.trainer.model, snapshot.ema, snapshot.position)
+        validator = Validator(config, judge, snapshot.trainer, snapshot.ema, snapshot.position)
         if validator.enabled and (reason := judge.in_characters):
             report(Warned(reason))
         try:
@@ -128,8 +128,6 @@ def _restored(
         position = restore(run, newest, trainer, identity, report)
     else:
         position = take(to_take, trainer, identity) if to_take else Position()
-    # Each rank has drawn or read its own weights. This makes them equal bit by bit.
-    group.share_first(trainer.model.parameters())
     ema = moving_average(trainer, newest or (to_take if "optimizer" in config.start.take else None))
     return Snapshot(identity, trainer, ema, position, dataset.folder, resumed=bool(newest))
 

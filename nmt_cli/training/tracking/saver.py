@@ -38,7 +38,8 @@ class Snapshot:
         progress = {**asdict(self.position), "world": trainer.group.process.world}
         progress["dataset"] = str(self.dataset.resolve())
         ema = self.ema.tensors if self.ema else {}
-        return Checkpoint(self.position.step, weights(trainer.model), tensors, progress, ema)
+        averaged = weights(trainer.model) | trainer.optimizer.average()
+        return Checkpoint(self.position.step, averaged, tensors, progress, ema)
 
 
 class Moved(UserError):

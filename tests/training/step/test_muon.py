@@ -133,3 +133,20 @@ def test_all_parameters_of_one_kind_may_be_frozen(model: Transformer, frozen: st
     take(Optimizer(model, MUON), gradients_of(model, 1), 0.01)
     for name, parameter in model.named_parameters():
         assert torch.equal(parameter, before[name]) != parameter.requires_grad, name
+
+
+def test_the_state_of_adam_is_of_use_where_it_is_complete(model: Transformer) -> None:
+    optimizer = Optimizer(model, OptimizerConfig())
+    take(optimizer, gradients_of(model, 1), 0.01)
+    adam = {key: tensor.clone() for key, tensor in optimizer.tensors().items()}
+    optimizer = Optimizer(model, MUON)
+    optimizer.restore(adam)
+    muon_state = {key: tensor.clone() for key, tensor in optimizer.tensors().items()}
+    assert all(torch.equal(tensor, adam[key]) for key, tensor in muon_state.items())
+    optimizer = Optimizer(model, OptimizerConfig())
+    optimizer.restore(muon_state)
+    for key, tensor in optimizer.tensors().items():
+        name, _, _ = key.rpartition(".")
+        # Momentum without its square would make the next steps of Adam too large.
+        expected = torch.zeros_like(tensor) if is_matrix(name, model.get_parameter(name)) else adam[key]
+        assert torch.equal(tensor, expected), key

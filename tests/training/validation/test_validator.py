@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict
 from types import SimpleNamespace
 from typing import Any, cast
@@ -31,7 +32,9 @@ def validator(tiny: Callable[..., TrainConfig]) -> Validators:
 
         judge = SimpleNamespace(sets=sets, judge=judged)
         config = tiny("validation.every_steps=10", *settings)
-        return Validator(config, cast(Any, judge), cast(Any, None), None, Position(step=step))
+        optimizer = SimpleNamespace(average_in_place=nullcontext)
+        trainer = SimpleNamespace(model=None, optimizer=optimizer)
+        return Validator(config, cast(Any, judge), cast(Any, trainer), None, Position(step=step))
 
     return make
 
