@@ -27,7 +27,6 @@ from nmt_cli.training.progress import Position
 from nmt_cli.training.settings import CONFIG, changes, compared, stored
 from nmt_cli.training.step.ema import Ema
 from nmt_cli.training.step.trainer import Trainer
-from nmt_cli.training.tracking.environment import latest_environment
 from nmt_cli.training.tracking.events import Note, Report, Warned
 from nmt_cli.training.tracking.history import History
 
@@ -85,14 +84,17 @@ def newest_checkpoint(run: Path) -> Path | None:
 
 def with_kept_precision(run: Path, config: TrainConfig, device: torch.device) -> TrainConfig:
     """Return `config` with the precision that a run on a CPU has had, if training.precision=auto would give
-    another one there. Older versions recorded only settings, and auto was fp32. Raise `UserError` if the
-    settings of the run cannot be read."""
-    if config.training.precision != "auto" or is_gpu(device) or not newest_checkpoint(run):
+    another one there. Older versions recorded only settings, and auto was fp32."""
+    newest = newest_checkpoint(run)
+    if config.training.precision != "auto" or is_gpu(device) or not newest:
         return config
-    before, settings = latest_environment(run), stored(run)
+    try:
+        state, settings = read_state(newest), stored(run)
+    except UserError:
+        return config  # the same error follows, with its remedy
     set_before = settings.training.precision if settings else "auto"
-    precision = before.get("precision", "fp32" if set_before == "auto" else set_before)
-    keeps = not before.get("cuda") and precision in training_precisions(device)
+    precision = state.get("precision", "fp32" if set_before == "auto" else set_before)
+    keeps = state.get("device", device.type) == device.type and precision in training_precisions(device)
     if not keeps or precision == usual_training_precision(device):
         return config
     return replace(config, training=replace(config.training, precision=precision))

@@ -3,7 +3,6 @@
 import json
 import platform
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -51,13 +50,3 @@ def keep_environment(run: Path, step: int, facts: Mapping[str, Any]) -> None:
         with reporting_full_disk(path), path.open("ab") as file:
             # The last line may have been cut short by a kill.
             file.write(b"\n" * (not content.endswith(b"\n") and bool(content)) + line + b"\n")
-
-
-def latest_environment(run: Path) -> dict[str, Any]:
-    """Return the last complete line of `environment.jsonl` in `run`, or {} if there is none."""
-    for line in reversed(read_if_exists(run / ENVIRONMENT).splitlines()):
-        with suppress(ValueError, RecursionError):
-            facts = json.loads(line)
-            if isinstance(facts, dict):
-                return facts
-    return {}

@@ -37,6 +37,7 @@ class Snapshot:
         tensors = trainer.optimizer.tensors() | trainer.scale.tensors()
         progress = {**asdict(self.position), "world": trainer.group.process.world}
         progress["dataset"] = str(self.dataset.resolve())
+        progress |= {"device": trainer.precision.device.type, "precision": trainer.precision.name}
         ema = self.ema.tensors if self.ema else {}
         averaged = weights(trainer.model) | trainer.optimizer.average()
         return Checkpoint(self.position.step, averaged, tensors, progress, ema)

@@ -1,11 +1,14 @@
 """A run on a CPU keeps its precision when it resumes, whatever "auto" would give by then."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from nmt_cli.checkpoints.finding import WEIGHTS, checkpoints
+from nmt_cli.checkpoints.files import write_description
+from nmt_cli.checkpoints.finding import CONFIG, WEIGHTS, checkpoints
+from nmt_cli.checkpoints.run_folder import OPTIMIZER, STATE, read_state
 from nmt_cli.runtime.kernels import torch_private
 from tests.training.runs import Go
 
@@ -16,6 +19,13 @@ def precisions(run: Path) -> list[str]:
     """Return the precision in each line of the record of the environment."""
     lines = (run / "environment.jsonl").read_text(encoding="utf-8").splitlines()
     return [json.loads(line)["precision"] for line in lines]
+
+
+def change_state(run: Path, without: Sequence[str] = (), **changes: object) -> None:
+    """Change entries of the newest checkpoint's `state.json`."""
+    newest = [*checkpoints(run).values()][-1]
+    state = {name: value for name, value in (read_state(newest) | changes).items() if name not in without}
+    write_description(newest, STATE, state, covers=[OPTIMIZER, CONFIG])
 
 
 @pytest.fixture
@@ -46,26 +56,21 @@ def test_a_run_of_an_older_version_keeps_what_its_settings_meant(
     go: Go, run: Path, faster: list[bool], first: str, kept: str
 ) -> None:
     go(f"training.precision={first}", "training.max_steps=1")
-    record = run / "environment.jsonl"
-    facts = json.loads(record.read_text(encoding="utf-8"))
-    del facts["precision"]
-    record.write_text(json.dumps(facts) + "\n[1]\n" + "[" * 100_000, encoding="utf-8")
+    change_state(run, without=("precision", "device"))
     faster.append(kept == "fp32")
     go(AUTO, "training.max_steps=2")
-    assert json.loads(record.read_text(encoding="utf-8").splitlines()[-1])["precision"] == kept
+    assert precisions(run)[-1] == kept
 
 
-def test_the_record_of_a_gpu_or_with_an_unknown_precision_is_not_kept(
-    go: Go, run: Path, faster: list[bool]
+@pytest.mark.parametrize("change", [{"device": "cuda"}, {"precision": "fp8"}, {"precision": [None]}], ids=str)
+def test_a_precision_of_a_gpu_or_an_unknown_one_is_not_kept(
+    go: Go, run: Path, faster: list[bool], change: dict[str, object]
 ) -> None:
     go(AUTO, "training.max_steps=1")
-    record = run / "environment.jsonl"
-    facts = json.loads(record.read_text(encoding="utf-8"))
+    change_state(run, (), **change)
     faster.append(True)
-    for step, change in enumerate([{"cuda": "12.8"}, {"precision": "fp8"}, {"precision": None}], start=2):
-        record.write_text(json.dumps(facts | change) + "\n", encoding="utf-8")
-        go(AUTO, f"training.max_steps={step}")
-        assert precisions(run)[-1] == "bf16"
+    go(AUTO, "training.max_steps=2")
+    assert precisions(run)[-1] == "bf16"
 
 
 def test_a_new_run_with_bf16_repeats_bit_by_bit(
