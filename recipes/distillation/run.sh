@@ -118,7 +118,7 @@ if [ ${#targets[@]} -eq 1 ]; then
     translate "$run/alone" fp32 "$beam" "$run/alone/model"
     significance=(--significance bootstrap)
 fi
-train student
+train student --set mixing.temperature=1 # by size, but batches are planned as for the student without a teacher
 translate "$run/student" fp32 "$beam" "$run/student/model"
 translate "$run/int8" int8 "$beam" "$run/student/model"
 translate "$run/greedy" int8 1 "$run/student/model"
