@@ -1,6 +1,6 @@
 """Schedule-free AdamW against its definition in float64, and the weights that a run translates with."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
@@ -11,10 +11,12 @@ from nmt_cli.checkpoints.model_folder import Identity, load_weights, weights
 from nmt_cli.data.dataset import Dataset
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.training.config import OptimizerConfig
+from nmt_cli.training.setup.build import build_trainer
+from nmt_cli.training.step.distributed import Group, Process
 from nmt_cli.training.step.schedule_free import ScheduleFree
 from nmt_cli.training.tracking.events import Validated
 from tests.checks import differing
-from tests.training.runs import Complaint, Go, flat, lines_of, tensors_of
+from tests.training.runs import Complaint, Go, Tiny, flat, lines_of, tensors_of
 from tests.training.step.test_ema import judged
 
 PLAIN = OptimizerConfig(kind="schedule-free")
@@ -130,6 +132,20 @@ def test_a_parameter_without_state_starts_from_its_weights(model: Transformer) -
     counts = {key: float(counter) for key, counter in restored.tensors().items() if key.endswith(".step")}
     assert (counts.pop(f"{later}.step"), {*counts.values()}) == (1.0, {2.0})
     torch.testing.assert_close(restored.average()[later], torch.full_like(parameter, -0.01))
+
+
+def test_all_ranks_start_from_the_weights_of_the_first(
+    identity: Identity, tiny: Tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def share_first(tensors: Iterable[Tensor]) -> None:
+        for tensor in tensors:
+            tensor.data.fill_(2.0)
+
+    group = Group(Process(), torch.device("cpu"), 1.0)
+    monkeypatch.setattr(group, "share_first", share_first)
+    optimizer = build_trainer(identity, tiny(*FREE), group, lambda event: None, fresh=True).optimizer
+    z = [tensor for key, tensor in optimizer.tensors().items() if key.endswith(".z")]
+    assert all(bool((tensor == 2).all()) for tensor in (*optimizer.average().values(), *z))
 
 
 @pytest.mark.slow
