@@ -430,7 +430,7 @@ def wait_until(holds: Callable[[], bool]) -> None:
 
 def test_sentences_of_an_abandoned_request_leave_the_queue(model: Model) -> None:
     stream = model.stream(
-        iter(["a", *["abcdefgh" * 7] * 35])
+        iter(["a", *["abcdefgh" * 7] * 350])
     )  # the first is done after 2 steps, all others after 57
     next(stream)
     assert model.queued > 0
@@ -478,7 +478,7 @@ def test_a_cancelled_task_removes_its_sentences(model: Model) -> None:
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        assert model.queued == 0
+        await asyncio.to_thread(wait_until, lambda: model.queued == 0)
         assert await model.atranslate(["abc"]) == ["abc"]
 
     before = set(threading.enumerate())

@@ -121,7 +121,7 @@ def test_every_file_of_a_folder_is_documented(folder: str) -> None:
     ("heading", "file", "newer"),
     [
         ("Dataset folder", "dataset/dataset.json", set()),
-        ("Run folder", "run/last/state.json", set()),
+        ("Run folder", "run/last/state.json", {"device", "precision"}),
         ("Model folder", "model/config.json", {"step", "imported", "search", "scores", "licence"}),
     ],
 )

@@ -61,7 +61,7 @@ done
 tables=() reuse=()
 if [ -f "$1" ]; then
     tables=("$1")
-elif [ -z "${PREPROCESS-}" ]; then
+elif [ -z "${PREPROCESS:-}" ]; then
     reuse=(--reuse-tokenizer "$1")
 fi
 
@@ -95,7 +95,7 @@ backward model: ${backward:+$backward, drops $worst %}
 options: ${TRANSLATE-}
 $(printf 'teacher: %s\n' "$@")
 text: $(cat "${sources[@]}" "${targets[@]}" "${tables[@]}" | cksum)"
-same "$run/arguments.txt" "options: ${PREPROCESS-} ${TRAIN-}
+same "$run/arguments.txt" "options: ${PREPROCESS:-} ${TRAIN-}
 settings: $(cksum <"$settings")"
 distil "$@"
 
@@ -109,7 +109,7 @@ corpus() { # NAME TARGETS
 } >"$out/corpora.toml"
 # shellcheck disable=SC2086 # PREPROCESS holds options
 nmt preprocess --config "$out/corpora.toml" --source-lang "$source" --target-lang "$target" "${sets[@]}" \
-    --out "$out/dataset" "${reuse[@]}" ${PREPROCESS-}
+    --out "$out/dataset" "${reuse[@]}" ${PREPROCESS:-}
 whole "$out/speed.$source" awk 'NR <= 1000' "$out"/dataset/test*.source.raw.txt
 
 systems=() significance=()

@@ -41,7 +41,9 @@ class Muon:
 
     @torch.no_grad()
     def step(self, gradients: Tensor, rate: float, bad: Tensor, scale: Tensor | None) -> None:
-        """Update the matrices as `Optimizer.step` does."""
+        """Update the matrices as `Optimizer.step` does. Without matrices, do nothing."""
+        if not self._spans:
+            return
         good = 1 - bad
         gradient = gradients[self.start :] if scale is None else gradients[self.start :] / scale
         gradient = torch.where(bad.bool(), 0.0, gradient)
