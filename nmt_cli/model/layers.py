@@ -50,8 +50,9 @@ def shrink(linears: Iterable[nn.Linear], sublayers: int) -> None:
     """Divide weights and biases of `linears` by sqrt(`sublayers`). These are the last linear layers of the
     sub-layers of a stack, so the sum of all sub-layers' outputs begins as large as a single one."""
     with torch.no_grad():
-        for parameter in (parameter for linear in linears for parameter in linear.parameters()):
-            parameter.div_(sublayers**0.5)
+        for linear in linears:
+            for parameter in linear.parameters():
+                parameter.div_(sublayers**0.5)
 
 
 def norm_of(config: ModelConfig) -> nn.LayerNorm | nn.RMSNorm:
