@@ -34,7 +34,7 @@ def _rules(normalize: Normalizer) -> Iterator[tuple[str, str]]:
         # Unassigned codes, surrogates and private use: most codes, which normalisation does not change.
         if unicodedata.category(character) in ("Cn", "Cs", "Co"):
             continue
-        result = " " if character.isspace() else normalize(character)
+        result = normalize(f"0{character}0")[1:-1]  # between others, as spaces at the ends disappear
         if result != character:
             yield character, result
         parts = unicodedata.decomposition(character)

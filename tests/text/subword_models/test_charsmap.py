@@ -23,6 +23,8 @@ ODD = [
     "\u1e69 s\u0323\u0307",
     "soft\u00adhyphen",
     "\u212b…",
+    "l´a",  # NFKC makes a space and a combining accent of it
+    "a ▁b▁c",
 ]
 CONFIGS = {
     "as usual": TextConfig(),
