@@ -24,8 +24,8 @@ def demo(out: Path, quiet: bool) -> None:
 
     The demo generates a corpus, then runs nmt preprocess, train,
     average-checkpoints, translate and score. It prints each command. It takes
-    four minutes on two cores and downloads nothing. Run the same command again
-    to resume an interrupted demo.
+    one to four minutes on two cores and downloads nothing. Run the same
+    command again to resume an interrupted demo.
     """
     from nmt_cli.demo.corpus import SIZES, corpus, write
 
