@@ -1,6 +1,6 @@
 """Compare ways of training at equal updates and at equal processor time, and with fairseq.
 
-python -m recipes.benchmarks.variants --out FOLDER [--fairseq BIN] [--seeds 1] [--jobs 2]      needs NMT_DATA
+python -m recipes.benchmarks.variants --out FOLDER [--fairseq BIN] [--more TEXT] [--jobs 2]     needs NMT_DATA
 
 Each run trains the same model on Multi30k, English to German, with one thread, and differs in a few settings.
 The measure is the perplexity of the validation set. Each run adds a line to FOLDER/results.jsonl. The same
@@ -37,6 +37,7 @@ VARIANTS: dict[str, Sequence[str]] = {
     "Muon": ("optimizer.kind=muon",),
     "schedule-free": ("optimizer.kind=schedule-free", "schedule.kind=constant"),
     "depth-scaled init": ("model.depth_scaled_init=true",),
+    "Muon and depth-scaled init": ("optimizer.kind=muon", "model.depth_scaled_init=true"),
     "source token dropout 0.1": ("model.source_token_dropout=0.1",),
     "word dropout 0.1": ("augment.word_dropout=0.1",),
     "R-Drop 3": ("loss.r_drop=3",),
@@ -52,6 +53,9 @@ Result = dict[str, Any]
 @click.command(help=machine.method(__doc__), context_settings={"show_default": True})
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), required=True)
 @click.option("--fairseq", type=machine.BIN, help="Folder `bin` of fairseq's virtual environment.")
+@click.option(
+    "--more", multiple=True, help="Training text besides Multi30k: FOLDER/train for FOLDER/train.en."
+)
 @click.option("--variants", multiple=True, type=click.Choice(list(VARIANTS)), default=list(VARIANTS))
 @click.option("--seeds", multiple=True, type=int, default=[1, 2, 3])
 @click.option("--updates", default=1200)
@@ -61,6 +65,7 @@ Result = dict[str, Any]
 def main(
     out: Path,
     fairseq: Path | None,
+    more: Sequence[str],
     variants: Sequence[str],
     seeds: Sequence[int],
     updates: int,
@@ -71,7 +76,9 @@ def main(
     """Train the missing runs, then print the table and write the picture."""
     os.environ |= {"OMP_WAIT_POLICY": "PASSIVE", "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
     if not (out / "train.en").exists():
-        machine.make_dataset(out / "dataset", VOCABULARY, "--valid", machine.data_folder() / "multi30k/valid")
+        text = [part for prefix in more for part in ("--train", prefix)]
+        text += ["--valid", str(machine.data_folder() / "multi30k/valid")]
+        machine.make_dataset(out / "dataset", VOCABULARY, *text)
         peers.write_pieces(out)
     if fairseq and not (out / FAIRSEQ).exists():
         peers.prepare_fairseq(fairseq, out, "--validpref", out / "valid")
