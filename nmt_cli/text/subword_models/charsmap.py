@@ -29,13 +29,16 @@ def with_normalization(model: bytes, normalize: Normalizer) -> bytes:
 def _rules(normalize: Normalizer) -> Iterator[tuple[str, str]]:
     """Yield (text, result) for each character, and each decomposed character, that `normalize` changes.
     Whitespace becomes a space. Leave out unassigned codes, surrogates and private use."""
+
+    def in_text(text: str) -> str:
+        return normalize(f"0{text}0")[1:-1]  # at the ends of a text, spaces disappear
+
     for code in range(1, 0x110000):
         character = chr(code)
         # Unassigned codes, surrogates and private use: most codes, which normalisation does not change.
         if unicodedata.category(character) in ("Cn", "Cs", "Co"):
             continue
-        result = normalize(f"0{character}0")[1:-1]  # between others, as spaces at the ends disappear
-        if result != character:
+        if (result := in_text(character)) != character:
             yield character, result
         parts = unicodedata.decomposition(character)
         # A decomposition with "<…>" is only similar to the character. The rule above covers it.
@@ -44,7 +47,7 @@ def _rules(normalize: Normalizer) -> Iterator[tuple[str, str]]:
         one_step = "".join(chr(int(part, 16)) for part in parts.split())
         # A character with two marks decomposes in two steps, and a text may contain the result of either.
         for spelling in {one_step, unicodedata.normalize("NFD", character)}:
-            if len(spelling) > 1 and (result := normalize(spelling)) != spelling:
+            if len(spelling) > 1 and (result := in_text(spelling)) != spelling:
                 yield spelling, result
 
 

@@ -24,6 +24,7 @@ ODD = [
     "soft\u00adhyphen",
     "\u212b…",
     "l´a",  # NFKC makes a space and a combining accent of it
+    "l\u00a8\u0342a",
     "a ▁b▁c",
 ]
 CONFIGS = {
