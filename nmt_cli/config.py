@@ -263,9 +263,10 @@ def as_toml(config: Any) -> str:
     return "\n".join(sections)
 
 
-def as_commented_toml(config: Any) -> str:
+def as_commented_toml(config: Any, defaults: Mapping[str, object] | None = None) -> str:
     """Return `config` as the text of a TOML file with all settings, each after its meaning, bounds and
-    default. Values equal to their defaults are comments, which `given_names` ignores."""
+    default. Values equal to their defaults are comments, which `given_names` ignores. `defaults`, by full
+    name, replace those of the sections."""
     lines = ["# Every setting. Lines that begin with # show defaults: remove the # to change one."]
     section = ""
     for described in describe(type(config)):
@@ -273,8 +274,9 @@ def as_commented_toml(config: Any) -> str:
         if section != before:
             lines += ["", f"[{section}]"]
         value = getattr(getattr(config, section), name)
-        is_default = value == described.default
-        notes = [described.takes, "" if is_default else f"default {toml_literal(described.default)}"]
+        default = (defaults or {}).get(described.name, described.default)
+        is_default = value == default
+        notes = [described.takes, "" if is_default else f"default {toml_literal(default)}"]
         note = "; ".join(filter(None, notes))
         meaning = f"{described.meaning} [{note}]".lstrip() if note else described.meaning
         lines += ["", *textwrap.wrap(meaning, 108, initial_indent="# ", subsequent_indent="# ")]

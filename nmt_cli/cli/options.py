@@ -151,10 +151,17 @@ class Command(click.Command):
 class CommandWithSettings(Command):
     """A command with settings. Its help lists the common settings, and --settings prints all."""
 
-    def __init__(self, *args: Any, settings: type[object], **kwargs: Any) -> None:
-        """`settings` is the dataclass whose fields are sections of settings."""
+    def __init__(
+        self, *args: Any, settings: type[object], defaults: Mapping[str, object] | None = None, **kwargs: Any
+    ) -> None:
+        """`settings` is the dataclass whose fields are sections of settings. `defaults` are the command's own
+        defaults of some of them, by full name."""
         super().__init__(*args, **kwargs)
-        self.settings = settings
+        self.settings, self.defaults = settings, defaults or {}
+
+    def default_of(self, setting: Setting) -> object:
+        """Return the default of a setting in this command."""
+        return self.defaults.get(setting.name, setting.default)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse `args` like `Command`. With --settings, nothing is required, as the command does not run."""
@@ -183,7 +190,9 @@ class CommandWithSettings(Command):
         title = f"Common settings (--set KEY=VALUE; {ctx.command_path} {LIST_ALL} lists all)"
         with formatter.section(title):
             common = [setting for setting in describe(self.settings) if setting.everyday]
-            formatter.write_dl([(f"{s.name} = {toml_literal(s.default)}", s.summary) for s in common])
+            formatter.write_dl(
+                [(f"{s.name} = {toml_literal(self.default_of(s))}", s.summary) for s in common]
+            )
         super().format_epilog(ctx, formatter)
 
 
@@ -259,15 +268,17 @@ def chosen(
     config: type[Config], preset: Path | None = None, defaults: Mapping[str, object] | None = None
 ) -> Config:
     """Return the checked settings of the running command. With --settings, print the settings and exit
-    instead. `defaults`, by full name, come before the file `preset`, and the command line overrides both.
-    Note removed settings on stderr. Raise `UserError` for an invalid setting."""
+    instead. `defaults`, by full name, override those of the command and come before the file `preset`. The
+    command line overrides all. Note removed settings on stderr. Raise `UserError` for an invalid setting."""
     context = click.get_current_context()
     settings = typed_settings()
     note = printer(context.params["quiet"])
+    own = getattr(context.command, "defaults", {})
+    defaults = {**own, **(defaults or {})}
     values = read(config, settings.file, settings.assignments, settings.options, preset, note, defaults)
     if settings.list_all:
         # As bytes, because a path among the settings need not be UTF-8.
-        click.echo(as_commented_toml(values).encode(errors="surrogateescape"), nl=False)
+        click.echo(as_commented_toml(values, own).encode(errors="surrogateescape"), nl=False)
         context.exit()
     return values
 

@@ -19,6 +19,7 @@ from nmt_cli import api
 from nmt_cli.cli.main import GROUPS, nmt
 from nmt_cli.cli.options import CommandWithSettings
 from nmt_cli.config import PRESETS, describe, preset_names, preset_path, read
+from nmt_cli.errors import UserError
 from nmt_cli.setting_values import meanings_of, toml_literal, type_in_words
 from nmt_cli.training.config import TrainConfig
 
@@ -118,7 +119,8 @@ def settings() -> str:
             anchor = f"{command.name}-{section}"
             text += f'\n### <a id="{anchor}"></a>[{section}]\n\n'
             if cls in anchors:
-                text += f"The settings are those of [{anchors[cls]}](#{anchors[cls]}).\n"
+                text += f"The settings are those of [{anchors[cls]}](#{anchors[cls]})."
+                text += f"{_own_defaults(command, section)}\n"
                 continue
             anchors[cls] = anchor
             own = [item for item in describe(command.settings) if item.name.startswith(f"{section}.")]
@@ -136,7 +138,7 @@ def _section(cls: Any, needs: Mapping[str, str]) -> str:
         kind = type_in_words(kinds[key.name]).replace('"', "").replace("a text in UTF-8", "text")
         meaning = meanings_of(cls).get(key.name, "")
         if needs.get(key.name):
-            meaning += f" Needs `{needs[key.name]}`."
+            meaning += f" {_needed(cls, key.name, default, needs[key.name])}"
         default_text = "required" if not isinstance(default, _PLAIN) else f"`{toml_literal(default)}`"
         rows.append((f"`{key.name}`", f"{kind}, {bounds}".removesuffix(", "), default_text, meaning))
     text = table(("setting", "value", "default", "meaning"), rows)
@@ -145,6 +147,36 @@ def _section(cls: Any, needs: Mapping[str, str]) -> str:
             if is_dataclass(inside):
                 text += f"\nEach table of `{key.name}` has these settings:\n\n{_section(inside, {})}"
     return f"{_summary(cls)}\n\n{text}"
+
+
+def _own_defaults(command: CommandWithSettings, section: str) -> str:
+    """Return the defaults of a section that only this command has, as sentences, or "" without any."""
+    own = {name: value for name, value in command.defaults.items() if name.startswith(f"{section}.")}
+    return "".join(f" The default of `{name}` is `{toml_literal(value)}`." for name, value in own.items())
+
+
+def _needed(cls: Any, name: str, default: Any, assignment: str) -> str:
+    """Return a sentence about the assignment without which the setting `name` has no effect, with the other
+    choices that work. A number is an example."""
+    needed, _, value = assignment.partition("=")
+    needed_name = needed.partition(".")[2]
+    kind = get_type_hints(cls)[needed_name]
+    if kind is float:
+        return f"Needs `{needed}`, such as {value}."
+    changed = default + 1 if isinstance(default, int) else (default or 1) / 2
+    choices = [choice for choice in get_args(kind) if _agree(cls, {needed_name: choice, name: changed})]
+    others = [f"`{choice}`" for choice in choices if choice != value]
+    listed = ", ".join([f"`{assignment}`", *others[:-1]])
+    return f"Needs {listed} or {others[-1]}." if others else f"Needs {listed}."
+
+
+def _agree(cls: Any, values: Mapping[str, object]) -> bool:
+    """Return whether the section `cls` accepts these values together."""
+    try:
+        cls(**values)
+    except UserError:
+        return False
+    return True
 
 
 def _summary(cls: Any) -> str:

@@ -2,12 +2,13 @@
 
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from click.testing import CliRunner
 
 from nmt_cli.cli.main import nmt as group
+from nmt_cli.cli.options import CommandWithSettings
 from nmt_cli.config import describe, preset_names, preset_path, read
 from nmt_cli.data.config import PreprocessConfig
 from nmt_cli.decoding.config import ONE, TranslateConfig
@@ -59,11 +60,11 @@ def test_summaries_of_settings_have_at_most_60_characters(command: str) -> None:
 
 @pytest.mark.parametrize("command", SETTINGS)
 def test_the_output_of_settings_is_read_back_as_the_defaults(command: str, tmp_path: Path) -> None:
-    own = {"serve": {"input.sentences": "split"}}  # requests contain paragraphs
+    own = cast(CommandWithSettings, group.commands[command]).defaults
     file = tmp_path / "settings.toml"
     file.write_text(printed(command, "--settings"), encoding="utf-8")
     config = SETTINGS[command]
-    assert read(config, file) == read(config, defaults=own.get(command))
+    assert read(config, file, defaults=own) == read(config, defaults=own)
     assert printed(command, "--settings", "--config", str(file)) == file.read_text(encoding="utf-8")
     names = re.findall(r"(?m)^#?(\w+) = ", file.read_text(encoding="utf-8"))
     assert names == [setting.name.partition(".")[2] for setting in describe(config)]

@@ -29,7 +29,16 @@ NEEDED = ("starlette", "uvicorn", "py3langid")
 PORT = Number(at_least=0, at_most=65535)
 
 
-@click.command(cls=CommandWithSettings, settings=ServeConfig, epilog="nmt serve en-de de-en --port 5000")
+SPLIT = {"input.sentences": "split"}
+"""Requests contain paragraphs, unlike the lines of `nmt translate`."""
+
+
+@click.command(
+    cls=CommandWithSettings,
+    settings=ServeConfig,
+    defaults=SPLIT,
+    epilog="nmt serve en-de de-en --port 5000",
+)
 @click.argument("models", nargs=-1, required=True, metavar="MODEL ...", type=EXISTING)
 @click.option(
     "--host", default="127.0.0.1", show_default=True, help="Address to listen on. 0.0.0.0 means all."
@@ -61,8 +70,7 @@ def serve(
 
     Ctrl-C and SIGTERM finish the accepted requests before the server exits.
     """
-    split = {"input.sentences": "split"}  # requests contain paragraphs
-    config = chosen(ServeConfig, defaults=split)
+    config = chosen(ServeConfig)
     if missing := [name for name in NEEDED if not find_spec(name)]:
         raise UserError(f"nmt serve needs {missing[0]}, which is not installed: pip install '.[serve]'.")
     from nmt_cli.api import TranslateConfig, load
@@ -82,7 +90,7 @@ def serve(
         served: dict[str, Served] = {}
         for folder in model_folders(models, printer(quiet)):
             own = {f"search.{name}": value for name, value in own_search(folder).items()}
-            settings = chosen(ServeConfig, defaults=split | own)
+            settings = chosen(ServeConfig, defaults=own)
             both = TranslateConfig(search=settings.search, input=settings.input)
             load_model = partial(load, folder, config=both, **where)
             model = None if config.server.memory else load_model()

@@ -26,6 +26,13 @@ def test_serve_has_the_settings_of_search_input_and_server(nmt: Nmt) -> None:
     assert "server.most_characters" in help and "--api-keys" in help
 
 
+def test_serve_shows_that_it_splits_texts_by_default(nmt: Nmt) -> None:
+    assert 'input.sentences = "split"' in nmt("serve", "--help").stdout
+    assert '\n#sentences = "split"\n' in nmt("serve", "--settings").stdout
+    assert '\nsentences = "keep"\n' in nmt("serve", "--settings", "--set", "input.sentences=keep").stdout
+    assert 'input.sentences = "keep"' in nmt("translate", "--help").stdout
+
+
 @pytest.mark.slow
 def test_two_models_for_one_language_pair_are_refused(nmt: Nmt, made_models: Path) -> None:
     folders = made_models / "copies", made_models / "silent"
