@@ -119,6 +119,7 @@ def preset(name: str, *assignments: str) -> TrainConfig:
 def average(models: Sequence[Anywhere], out: Anywhere) -> Path:
     """Write the average of models, checkpoints or run folders as the model folder `out`, and return `out`.
 
+    Of a run folder, only the best checkpoint counts, while `nmt average-checkpoints` takes the newest five.
     Replaces an earlier average at `out`. Raises `UserError` for other files at `out`, or a folder without a
     model or named twice. Settings, vocabulary and weights of the models must match.
 

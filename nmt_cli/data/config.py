@@ -24,7 +24,8 @@ class FilterConfig:
 
     max_ratio: float = setting(0.0, least=1, or_zero=True, everyday=True)
     """Maximum ratio of the words of both sides. 0 means no limit. It divides the words of the longer side by
-    those of the shorter. Spaces separate words."""
+    those of the shorter. Spaces separate words. Leave it at 0 for languages without spaces between words,
+    such as Chinese, Japanese and Thai, because it would drop nearly all pairs."""
 
     identical: bool = False
     """Drop pairs whose two sides are the same text."""

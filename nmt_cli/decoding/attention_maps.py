@@ -29,13 +29,13 @@ class AttentionMaps:
     """
 
     source: Sequence[int]
-    """S ids with the end mark, if sources have one."""
+    """S ids with the end token, if sources have one."""
 
     target: Sequence[int]
-    """T ids with the end mark. Targets longer than the model's learned positions are cut."""
+    """T ids with the end token. Targets longer than the model's learned positions are cut."""
 
     ended: bool
-    """Whether the target has its end mark."""
+    """Whether the target has its end token."""
 
     encoder: Tensor
     """[L, H, S, S]: queries, then keys."""
@@ -47,7 +47,7 @@ class AttentionMaps:
     """[L, H, T, S]: queries of the decoder, then keys of the source."""
 
     source_ended: bool = True
-    """Whether the source has its end mark."""
+    """Whether the source has its end token."""
 
     guided: bool = False
     """Whether the model has a guided head."""
@@ -70,7 +70,7 @@ def attention_maps(
 ) -> list[AttentionMaps]:
     """Return the attention maps of each pair of source and target ids, in the order of `pairs`.
 
-    Add end marks to the ids. Cut targets and their end marks to the model's number of learned positions.
+    Add end tokens to the ids. Cut targets and their end tokens to the model's number of learned positions.
     Compute all pairs in one batch. Raise `RuntimeError` if a layer did not record its weights.
     """
     limit = model.config.limit or None
@@ -139,10 +139,10 @@ def _recorded(
 def source_attention(
     model: Transformer, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]
 ) -> list[NDArray[np.float32]]:
-    """Return for each pair the attention [T, S + 1] of T target ids to S source ids and the end mark.
+    """Return for each pair the attention [T, S + 1] of T target ids to S source ids and the end token.
 
-    It is the `aligning_attention` at the step that predicts the id. Ids have no end marks. The attention of
-    ids beyond the model's positions is 0, and that to an end mark that sources lack.
+    It is the `aligning_attention` at the step that predicts the id. Ids have no end tokens. The attention of
+    ids beyond the model's positions is 0, and that to an end token that sources lack.
     """
     if not pairs:
         return []
@@ -167,7 +167,7 @@ def alignment(
 ) -> list[int]:
     """Return for each target token of a line the index of its source token, counted from the line's start.
 
-    `sources` and `targets` are ids of the line's parts, without end marks. Parts without source add nothing.
+    `sources` and `targets` are ids of the line's parts, without end tokens. Parts without source add nothing.
     """
     aligned: list[int] = []
     offset = 0

@@ -36,7 +36,7 @@ class InputConfig:
     longest: int = setting(0, least=0)
     """Maximum source tokens of a line. 0 is the limit in training.
 
-    It also limits the parts of a line. The end mark does not count.
+    It also limits the parts of a line. The end token does not count.
     """
 
     prefix: bool = setting(False, everyday=True)
@@ -73,7 +73,7 @@ class BeamConfig:
     length_rule: Rule = setting("gnmt", everyday=True)
     """Length normalisation: ((5 + n) / 6)^a (gnmt) or n^a (power).
 
-    The sum of log-probabilities is divided by it. n is the number of target tokens with the end mark, and a
+    The sum of log-probabilities is divided by it. n is the number of target tokens with the end token, and a
     is the length penalty.
     """
 
@@ -99,8 +99,8 @@ class BeamConfig:
     """Pruning: larger values prune fewer hypotheses.
 
     A hypothesis is dropped if it could not be among the best even after growing, at no cost, to this many
-    times its own length or the source's. The default loses nothing at usual length penalties, but changed 49
-    of 500 lines at a penalty of 2.0. 1000 never loses anything and takes longer.
+    times its own length or the source's. The default loses nothing at usual length penalties, but can change
+    results at large ones. 1000 never loses anything and takes longer.
     """
 
     stop_early: bool = setting(False)
@@ -273,10 +273,10 @@ class SearchConfig(BeamConfig):
         return self.n_best if self.mbr == "off" else self.beam
 
     def caps(self, pieces: Sequence[int], longest: int) -> list[int]:
-        """Return for each source of `pieces` tokens the maximum target tokens, without the end mark.
+        """Return for each source of `pieces` tokens the maximum target tokens, without the end token.
 
         A maximum is `cap_ratio` x source tokens, rounded down, plus `cap_extra`. No maximum exceeds
-        `max_length` or `longest` - 1, each if not 0. `longest` is the model's limit with the end mark.
+        `max_length` or `longest` - 1, each if not 0. `longest` is the model's limit with the end token.
         """
         caps = [int(self.cap_ratio * count) + self.cap_extra for count in pieces]
         limits = [limit for limit in (self.max_length, longest - 1 if longest else 0) if limit]

@@ -120,7 +120,7 @@ def train(
     t2t-base, t2t-big                  the same in Tensor2Tensor: norm first
     iwslt14, tiny, small               small data, Multi30k, benchmarks
     deep-12-1, deep-12-2               12 encoder layers, 1 or 2 decoder layers
-    marian-base                        for nmt export --format marian
+    marian-base                        the shape of OPUS-MT, for nmt export
     parsing                            constituency parsing, section 6.3
     """
     config = chosen(TrainConfig, preset_path(name) if name else None)
