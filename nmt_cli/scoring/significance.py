@@ -14,7 +14,8 @@ class Finding:
     """The result of a test for one system in one metric."""
 
     p_value: float | None
-    """Probability of such a difference to the first system by chance. None for the first system."""
+    """Probability of a difference from the first system at least this large if both systems were equally
+    good. None for the first system."""
 
     mean: float
     margin: float

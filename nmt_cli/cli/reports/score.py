@@ -119,7 +119,8 @@ def _explanations(outcome: Scores) -> Iterator[str]:
     if _tested(outcome):
         yield "Below each score: the mean over resamples ± half the 95 % confidence interval;"
         name = printable(first.name)
-        yield f"p: the probability of such a difference to {name} by chance (* below {SIGNIFICANT})."
+        meaning = "the probability of a difference at least this large if both systems were equally good"
+        yield f"p, compared with {name}: {meaning} (* below {SIGNIFICANT})."
 
 
 def _tested(outcome: Scores) -> bool:
