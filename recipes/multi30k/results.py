@@ -76,13 +76,13 @@ def table(results: Sequence[Result]) -> str:
 
 
 def score(results: Sequence[Result]) -> str:
-    """Return the test2016 score of the model with the best validation score, by kind of text and language.
-    The score is the mean of the model's seeds."""
+    """Return the settings and the test2016 score of the model with the best validation score, by kind of text
+    and language. The score is the mean of the model's seeds."""
     groups = [list(group) for _, group in groupby(results, lambda result: _key(result)[:-1])]
     groups.sort(key=lambda group: statistics.mean(result["valid"] for result in group))
     best_groups = {_name(group[0]): group for group in groups}
     return "<br>".join(
-        f"{_mean([result['tests'][SETS[0]] for result in group])}, {name} "
+        f"`{group[0]['settings']}`: {_mean([result['tests'][SETS[0]] for result in group])}, {name} "
         f"({origin(group[0]['signature'], *group)})"
         for name, group in sorted(best_groups.items())
         if all(result["tests"] for result in group)

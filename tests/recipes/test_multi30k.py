@@ -161,9 +161,9 @@ def test_the_summary_has_the_test_score_of_the_best_model_on_validation(result: 
     summary = results.score([result, other_seed, worse, french, raw])
     origin = r"1.5 h in all of 1 x A GPU; `tok:none\|version:2`"
     assert summary == (
-        f"36.00, raw, en-de (seed 1; {origin})<br>"
-        f"39.00 ± 1.41, tokenised, en-de (seeds 1, 2; {origin.replace('1.5', '3.0')})<br>"
-        f"54.00, tokenised, en-fr (seed 1; {origin})"
+        f"`raw/tiny`: 36.00, raw, en-de (seed 1; {origin})<br>"
+        f"`tok/tiny`: 39.00 ± 1.41, tokenised, en-de (seeds 1, 2; {origin.replace('1.5', '3.0')})<br>"
+        f"`tok/tiny`: 54.00, tokenised, en-fr (seed 1; {origin})"
     )
 
 
