@@ -120,17 +120,20 @@ class KernelFiles:
 
     def claim(self, name: str, seconds: float = CLAIM_SECONDS) -> bool:
         """Claim a name for this process, until `release` or the end of the process. If another process has
-        claimed it, wait up to `seconds`. Return whether it is claimed, which needs a writable folder."""
+        claimed it, wait up to `seconds`. Return whether it is claimed: False at once without locks."""
         deadline = time.monotonic() + seconds
-        while True:
-            with suppress(OSError):
-                if self._claims is None:
-                    self._claims = os.open(self._folder / "claims", os.O_RDWR | os.O_CREAT, 0o644)
-                fcntl.lockf(self._claims, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _offset(name))
-                return True
-            if self._claims is None or time.monotonic() > deadline:
-                return False
-            time.sleep(POLL_SECONDS)
+        try:
+            if self._claims is None:
+                self._claims = os.open(self._folder / "claims", os.O_RDWR | os.O_CREAT, 0o644)
+            while True:
+                with suppress(BlockingIOError, PermissionError):  # the errors of a lock of another process
+                    fcntl.lockf(self._claims, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _offset(name))
+                    return True
+                if time.monotonic() > deadline:
+                    return False
+                time.sleep(POLL_SECONDS)
+        except OSError:  # the folder can't be written, or its file system has no locks
+            return False
 
     def release(self, name: str = "") -> None:
         """Release the claim of a name, by default all claims of this process."""

@@ -1,5 +1,7 @@
 """Processes that start together compile each kernel once, and nothing remains of interrupted ones."""
 
+import errno
+import fcntl
 import os
 import signal
 import sys
@@ -76,6 +78,18 @@ def test_in_a_folder_that_can_only_be_read_nothing_is_claimed_or_awaited(
     begin = time.monotonic()
     assert not files.claim("a")
     files.release()
+    assert time.monotonic() < begin + 1
+
+
+def test_on_a_file_system_without_locks_nothing_is_claimed_or_awaited(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "lockf", fails)
+    begin = time.monotonic()
+    assert not KernelFiles(str(tmp_path), "here").claim("a")
     assert time.monotonic() < begin + 1
 
 
