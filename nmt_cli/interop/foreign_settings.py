@@ -44,7 +44,7 @@ class ForeignSettings:
         """Return a whole number. If it is missing, return `default`, or raise `UserError` if None."""
         return cast(int, self._read(name, int, default))
 
-    def unlike(self, name: str, other: int) -> int:
+    def integer_if_other(self, name: str, other: int) -> int:
         """Return a whole number, or 0 if it is missing or equal to `other`."""
         value = self.integer(name, other)
         return 0 if value == other else value

@@ -40,7 +40,7 @@ def losses_and_gradients(
     computing, chunk, unit = _implementation(x_TD.device)
     if r_drop:
         computing = partial(twin_rows, rows=computing, r_drop=r_drop)
-        x_TD, targets_T = (_turned(half_after_half, (2, -1)) for half_after_half in (x_TD, targets_T))
+        x_TD, targets_T = (_transposed(half_after_half, (2, -1)) for half_after_half in (x_TD, targets_T))
     smoothed, nll, d_x, d_weight = walk(
         *(x_TD, weight_VD, targets_T, smoothing, grad_scale, x_gradient, weight_gradient),
         rows=computing,
@@ -48,13 +48,13 @@ def losses_and_gradients(
         unit=unit,
     )
     if r_drop and x_gradient:
-        d_x = _turned(d_x, (-1, 2))
+        d_x = _transposed(d_x, (-1, 2))
     return smoothed, nll, d_x, d_weight
 
 
-def _turned(rows: Tensor, shape: tuple[int, int]) -> Tensor:
-    """Return `rows` in the order of the transposed matrix, if their order is that of a matrix of `shape`."""
-    return rows.reshape(*shape, *rows.shape[1:]).transpose(0, 1).reshape(rows.shape)
+def _transposed(rows: Tensor, shape: tuple[int, int]) -> Tensor:
+    """Return `rows`, which are in the order of a matrix of `shape`, in the order of the transposed matrix."""
+    return rows.reshape(*shape, *rows.shape[1:]).transpose(0, 1).flatten(0, 1)
 
 
 def _implementation(device: torch.device) -> tuple[RowLosses, int, int]:

@@ -209,11 +209,6 @@ def disagreements(config: ModelConfig, other: ModelConfig, *kinds: Kind) -> list
     setting of the decoder that is 0 is equal to the same number of the whole model."""
     names = [name for kind in kinds for name in settings_of_kind(ModelConfig, kind)]
     names = [EFFECTIVE_WIDTHS.get(name, name) for name in names]
-    differing = [name for name in names if getattr(config, name) != getattr(other, name)]
     first, second = config.of_decoder, other.of_decoder
-    alike = {
-        f"decoder_{name}"
-        for name in ("heads", "feed_forward")
-        if getattr(first, name) == getattr(second, name)
-    }
-    return [name for name in differing if name not in alike]
+    equal = {f"decoder_{n}" for n in ("heads", "feed_forward") if getattr(first, n) == getattr(second, n)}
+    return [name for name in names if name not in equal and getattr(config, name) != getattr(other, name)]

@@ -46,7 +46,7 @@ def projection(inputs: int, *outputs: int, bias: bool, gain: float = 1.0) -> nn.
     return linear
 
 
-def shrink(linears: Iterable[nn.Linear], sublayers: int) -> None:
+def scale_down(linears: Iterable[nn.Linear], sublayers: int) -> None:
     """Divide weights and biases of `linears` by sqrt(`sublayers`). These are the last linear layers of the
     sub-layers of a stack, so the sum of all sub-layers' outputs begins as large as a single one."""
     with torch.no_grad():

@@ -20,7 +20,15 @@ from nmt_cli.model.cache import DecodingCache, WholeStep, begin_cache
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.embedding import Embedding, Sinusoids, embedding_matrix
 from nmt_cli.model.layer_cache import LayerCache, Step
-from nmt_cli.model.layers import CrossAttention, FeedForward, Residual, SelfAttention, Ssru, norm_of, shrink
+from nmt_cli.model.layers import (
+    CrossAttention,
+    FeedForward,
+    Residual,
+    SelfAttention,
+    Ssru,
+    norm_of,
+    scale_down,
+)
 from nmt_cli.model.self_positions import RelativeBias, SelfPositions, self_positions
 from nmt_cli.ragged import Layout
 from nmt_cli.text.vocabulary import Vocabulary
@@ -41,7 +49,7 @@ class EncoderLayer(nn.Module):
         self.feed_forward = FeedForward(config)
         self.after_attention, self.after_feed_forward = Residual(config), Residual(config)
         if config.depth_scaled_init:
-            shrink([self.attention.output, self.feed_forward.outer], 2 * config.encoder_layers)
+            scale_down([self.attention.output, self.feed_forward.outer], 2 * config.encoder_layers)
 
     def forward(self, x_SD: Tensor, source: Layout) -> Tensor:
         """Return [S, D]: the output of the layer for each source token."""
@@ -65,7 +73,7 @@ class DecoderLayer(nn.Module):
         self.after_feed_forward = Residual(config)
         if config.depth_scaled_init:
             own = self.attention.value if isinstance(self.attention, Ssru) else self.attention.output
-            shrink([own, self.cross.output, self.feed_forward.outer], 3 * config.decoder_layers)
+            scale_down([own, self.cross.output, self.feed_forward.outer], 3 * config.decoder_layers)
 
     def forward(self, x_TD: Tensor, encoded_SD: Tensor, target: Layout, source: Layout) -> Tensor:
         """Return [T, D]: the output of the layer for each target token."""

@@ -17,7 +17,9 @@ ValidationMetric = Literal["bleu", "chrf", "nll", "comet"]
 
 def refuse_two_units(section: object, *names: str) -> None:
     """Raise `UserError` if two of `names`, intervals in different units, are neither default nor 0."""
-    given = [name for name in changed(section, *names) if getattr(section, name)]
+    given = [
+        f"{name}={getattr(section, name)}" for name in changed(section, *names) if getattr(section, name)
+    ]
     if len(given) > 1:
         raise UserError(f"{given[1]} has no effect with {given[0]}. Leave one of them out.")
 
@@ -59,13 +61,14 @@ class OptimizerConfig:
     """
 
     beta1: float = setting(0.9, least=0, below=1)
-    """Decay of the running mean of gradients."""
+    """Decay of the running mean of gradients. With schedule-free, share of the average in the weights that
+    gradients are computed at. Muon has 0.95 for the weights of layers."""
 
     beta2: float = setting(0.98, least=0, below=1)
     """Decay of the running mean of squared gradients."""
 
     epsilon: float = setting(1e-9, least=0)
-    """Added to the root of the mean squared gradient in Adam."""
+    """Added to the root of the mean squared gradient. Muon does without it."""
 
     weight_decay: float = setting(0.0, least=0, needs="optimizer.kind=adamw")
     """Weight decay of adamw, muon and schedule-free. A step subtracts this times the learning rate from each
@@ -145,8 +148,8 @@ class TrainingConfig:
     """Seed of the weights, batches and dropout."""
 
     max_tokens_per_device: int = setting(0, least=0)
-    """Maximum source plus target tokens of a micro-batch. 0 finds how many fit a GPU, and means 8,192 on a
-    CPU."""
+    """Maximum source plus target tokens of a micro-batch. R-Drop counts each pair twice. 0 finds how many fit
+    a GPU, and means 8,192 on a CPU."""
 
     precision: Literal["auto", "fp32", "tf32", "bf16", "fp16"] = setting("auto", everyday=True)
     """Precision of matrix products.
@@ -278,7 +281,7 @@ class StartConfig:
 
     "optimizer" is the optimiser's state, with the loss scale and the moving average. "schedule" is the number
     of steps and hours, so the learning rate continues. "data" is the position in the same dataset. With all
-    three, the steps are those of a resumed run. Validations and patience start again.
+    three, the steps are those of a resumed run in the same precision. Validations and patience start again.
     """
 
     allow: tuple[str, ...] = setting((), kind="whole run")
@@ -293,7 +296,8 @@ class StartConfig:
             needed = "without a model to start from (--init-from)"
             raise UserError(f"{useless[0]} has no effect {needed}. Leave it out.")
         if self.allow and "optimizer" in self.take:
-            raise UserError("take has optimizer, whose state does not fit other parameters. Leave allow out.")
+            allowed = ", ".join(self.allow)
+            raise UserError(f"take has optimizer, whose state does not fit allow ({allowed}). Leave one out.")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -326,7 +330,7 @@ class TrainConfig:
         if self.watches and not (self.validation.every_steps or self.validation.every_epochs):
             raise UserError(
                 "validation.patience and the plateau schedule have nothing to watch without validation. "
-                "Set validation.every_steps."
+                "Set validation.every_steps or validation.every_epochs."
             )
         if self.schedule.kind in ("linear", "cosine") and self.training.max_epochs:
             raise UserError(
@@ -348,10 +352,10 @@ class TrainConfig:
                 "training.guided_alignment needs the subwords that the dataset aligns, but [sampling] and "
                 "[augment] change them in each epoch. Leave one of them out."
             )
-        model = self.model
-        dropouts = model.residual_dropout, model.embedding_dropout, model.attention_dropout
-        if self.loss.r_drop and not any((*dropouts, model.activation_dropout)):
-            raise UserError("loss.r_drop has no effect without dropout. Set model.residual_dropout.")
+        dropouts = [name for name in type(self.model).__dataclass_fields__ if name.endswith("_dropout")]
+        if self.loss.r_drop and not any(getattr(self.model, name) for name in dropouts):
+            problem = f"loss.r_drop={self.loss.r_drop} has no effect without dropout"
+            raise UserError(f"{problem}. Set model.residual_dropout, or leave it out.")
         limit = self.batch.max_length
         if 0 < self.model.limit < limit:
             raise UserError(

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from nmt_cli.data.batching.loader import Loader, LocalBatch
 from nmt_cli.data.guard import DatasetGuard
 from nmt_cli.errors import UserError
-from nmt_cli.training.progress import STOP, TIME_UP, Limits, Position
+from nmt_cli.training.progress import STOP, TIME_UP, Limits, Position, refuse_no_steps
 from nmt_cli.training.step.schedule import learning_rate
 from nmt_cli.training.step.trainer import Trainer
 from nmt_cli.training.tracking.events import Doing, Note, Report, Warned
@@ -44,6 +44,8 @@ class Loop:
         with closing(self.saver):
             for batch in self.loader:
                 stepped = self.resumed or self.position.step > first_step
+                if not stepped:
+                    refuse_no_steps(self.trainer.config, first_step, batch.epoch)
                 if stepped and not self.limits.reached(batch.epoch):  # the last step does both in any case
                     self._validate_and_save(batch.epoch, requests)
                 # The ranks agreed on the requests after the last step, so all stop before the same step.

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from nmt_cli.errors import UserError
@@ -48,6 +48,7 @@ class Clock:
     def __init__(self, position: Position, limits: TrainingConfig, devices: int) -> None:
         """Start at the seconds in `position`. `devices` is the current number of devices over all ranks."""
         self._position, self._limits, self._devices = position, limits, devices
+        self._first = replace(position)
         self._start = time.perf_counter() - position.seconds
         self.began_late = self.time_is_up
         """Whether the time was up when this process started."""
@@ -65,12 +66,15 @@ class Clock:
 
     @property
     def seconds_left(self) -> float:
-        """Estimated seconds to max_steps or an earlier limit, at mean pace. Ignore max_epochs in epoch 0."""
-        position, seconds = self._position, self.seconds
-        # The number of steps in an epoch is not known before one has ended.
-        epoch_steps = max(0, position.step - position.batch) / position.epoch if position.epoch else 0
-        pace = seconds / max(position.step, 1)
-        return left(self._limits, pace, position.step, epoch_steps, seconds)[1]
+        """Estimated seconds to max_steps or an earlier limit, at mean pace. Ignore max_epochs until an epoch
+        has ended."""
+        first, now, seconds = self._first, self._position, self.seconds
+        epochs, steps = now.epoch, max(0, now.step - now.batch)
+        if now.epoch > first.epoch:
+            # With start.take, the steps and epochs before this process may be those of different runs.
+            epochs, steps = epochs - first.epoch, now.step - now.batch - (first.step - first.batch)
+        pace = seconds / max(now.step, 1)
+        return left(self._limits, pace, now, steps / epochs if epochs else 0, seconds)[1]
 
     @property
     def share_used(self) -> float:
@@ -88,17 +92,37 @@ class Clock:
 
 
 def left(
-    limits: TrainingConfig, pace: float, step: int = 0, epoch_steps: float = 0, seconds: float = 0.0
+    limits: TrainingConfig, pace: float, position: Position, epoch_steps: float, seconds: float
 ) -> tuple[int, float]:
-    """Return the estimated steps and seconds left until the first limit: steps, epochs or hours. `pace` is in
-    seconds per step. `step` and `seconds` have passed already. If `epoch_steps` is 0, ignore epochs."""
-    steps = limits.max_steps - step
+    """Return the estimated steps and seconds from `position` to the first limit: steps, epochs or hours.
+    `pace` is in seconds per step. `seconds` have passed already. If `epoch_steps` is 0, ignore epochs."""
+    steps = limits.max_steps - position.step
     if limits.max_epochs and epoch_steps:
-        steps = min(steps, max(0, round(limits.max_epochs * epoch_steps) - step))
+        steps_of_epochs = round((limits.max_epochs - position.epoch) * epoch_steps) - position.batch
+        steps = min(steps, max(0, steps_of_epochs))
     time_left = max(0.0, 3600 * limits.max_hours - seconds)
     if limits.max_hours and steps * pace > time_left:
         return int(time_left / pace), time_left
     return steps, steps * pace
+
+
+def limit_reached(limits: TrainingConfig, step: int, next_epoch: int, seconds: float = 0.0) -> str:
+    """Return the first limit that is reached, such as "training.max_steps=100", or "" if there is none.
+    `next_epoch` is that of the next batch, from 0."""
+    reached = {"max_steps": step, "max_epochs": next_epoch, "max_hours": seconds / 3600}
+    for name, value in reached.items():
+        if 0 < getattr(limits, name) <= value:
+            return f"training.{name}={getattr(limits, name)}"
+    return ""
+
+
+def refuse_no_steps(config: TrainConfig, step: int, next_epoch: int, seconds: float = 0.0) -> None:
+    """Raise `UserError` if a new run that takes a position (start.take) has reached a limit already."""
+    if limit := limit_reached(config.training, step, next_epoch, seconds):
+        raise UserError(
+            f"{config.start.model} has reached {limit} already. Raise this limit, or leave schedule and data "
+            "out of start.take."
+        )
 
 
 def interval_ended(config: ValidationConfig | CheckpointConfig, step: int, epochs: int) -> bool:
@@ -129,9 +153,7 @@ class Limits:
 
     def reached(self, next_epoch: int) -> bool:
         """Return whether all steps or epochs are done. `next_epoch` is that of the next batch, from 0."""
-        limits = self.config.training
-        epochs_done = bool(limits.max_epochs) and next_epoch >= limits.max_epochs
-        return self.position.step >= limits.max_steps or epochs_done
+        return bool(limit_reached(self.config.training, self.position.step, next_epoch))
 
     def requests(self, first: bool, unsaved: float) -> int:
         """Return this rank's requests as a sum of bits: `STOP` if the user wants to stop. If this rank is

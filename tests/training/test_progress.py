@@ -150,6 +150,26 @@ def test_the_time_left_is_by_the_pace_of_the_whole_run_to_the_limit_that_comes_f
     assert of(position, **limits).seconds_left == pytest.approx(left)
 
 
+@pytest.mark.parametrize(
+    ("start", "now"),
+    [
+        (Position(step=1000), Position(step=1035, epoch=1, batch=10, seconds=60.0)),
+        (Position(epoch=1, batch=5), Position(step=30, epoch=2, batch=10, seconds=60.0)),
+        (Position(step=30, epoch=1, batch=5), Position(step=60, epoch=2, batch=10, seconds=60.0)),
+    ],
+    ids=["steps of another run", "data of another run", "resumed"],
+)
+def test_an_epoch_is_as_long_as_those_since_the_start_of_the_process(
+    wait: Callable[[float], None], start: Position, now: Position
+) -> None:
+    clock = of(start, max_steps=10_000, max_epochs=4)
+    for name in ("step", "epoch", "batch"):
+        setattr(start, name, getattr(now, name))
+    wait(60.0)
+    steps_left = 25 * (4 - now.epoch) - now.batch
+    assert clock.seconds_left == pytest.approx(60 / now.step * steps_left)
+
+
 def test_time_that_is_up_now_was_not_when_the_process_began(wait: Callable[[float], None]) -> None:
     position = Position(step=5, seconds=3500.0)
     clock = of(position, max_hours=1.0)

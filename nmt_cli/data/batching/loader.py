@@ -105,7 +105,7 @@ class Loader:
         # Half of the limit may still exceed this batch, so halve its largest micro-batch.
         largest = max(part.real_source_tokens + part.real_target_tokens for part in step.micro_batches)
         max_tokens = min(self._cut.max_tokens, max(largest // 2, 1))
-        rounding = Rounding.of(max_tokens // 2) if self._cut.rounding else None
+        rounding = Rounding.of(max_tokens // self._cut.draws // 2) if self._cut.rounding else None
         self._cut = replace(self._cut, max_tokens=max_tokens, rounding=rounding)
         split = self._batches.split(step.epoch)
         cut, parts = self._cut, step.micro_batches

@@ -210,7 +210,8 @@ def _usual_names(arrays: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def _described(flags: ForeignSettings, width: int) -> dict[str, Any]:
     """Return our settings that follow from `flags`. Raise `UserError` for a value that nmt lacks."""
     heads, scale = flags.integer("num_heads", 8), flags.number("scale_embeddings", width**0.5)
-    head_width = max(flags.integer("head_dim", 0) or width // max(heads, 1), 1)
+    head_dim, decoder_heads = flags.integer("head_dim", 0), flags.integer(DECODER_HEADS, heads)
+    head_width = max(head_dim or width // max(heads, 1), 1)
     usual = head_width**-0.5
     if not math.isclose(flags.number("queries_scale", usual), usual, rel_tol=1e-3):
         flags.demand("queries_scale", usual)
@@ -224,10 +225,10 @@ def _described(flags: ForeignSettings, width: int) -> dict[str, Any]:
     flags.demand("rotary_base", 10_000)
     flags.demand("rotary_interleave", 0)
     flags.demand("relative_attention_max_distance", FARTHEST)
-    own_width = head_width if head_width * heads != width else 0
+    own_width = 0 if head_dim * heads == head_dim * decoder_heads == width else head_dim
     return {
         "heads": heads,
-        "decoder_heads": flags.unlike(DECODER_HEADS, heads),
+        "decoder_heads": flags.integer_if_other(DECODER_HEADS, heads),
         "key_width": own_width,
         "value_width": own_width,
         "norm": "pre" if flags.integer("pre_norm", 1) else "post",

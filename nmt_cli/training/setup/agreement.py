@@ -12,10 +12,10 @@ from nmt_cli.attention.dispatch import implementation
 from nmt_cli.checkpoints.run_folder import STATE
 from nmt_cli.data.dataset import Dataset
 from nmt_cli.errors import UserError
+from nmt_cli.runtime.devices import gpu_name, processor_name
 from nmt_cli.runtime.hashes import sha256_of
 from nmt_cli.training.config import TrainConfig
 from nmt_cli.training.settings import literals
-from nmt_cli.training.setup.build import precision_for
 from nmt_cli.training.step.distributed import Group
 from nmt_cli.training.step.trainer import MixedPrecision
 
@@ -26,15 +26,19 @@ SHOWN = 3
 """Maximum number of differences in an error."""
 
 
-def refuse_other_orders(group: Group, dataset: Dataset, config: TrainConfig) -> None:
+def refuse_other_orders(
+    group: Group, dataset: Dataset, config: TrainConfig, precision: MixedPrecision
+) -> None:
     """Raise `UserError` on all ranks if their settings, datasets, kinds of device, or versions of nmt or
-    PyTorch differ. Settings in `MAY_DIFFER` do not count. The precision "auto" counts as the one that it
-    gives on the rank's device. All ranks call this."""
+    PyTorch differ. Settings in `MAY_DIFFER` do not count. `precision` is that of this rank, which replaces
+    "auto" in the comparison. All ranks call this."""
     manifest = json.dumps([dataset.manifest[key] for key in ("files", "splits")], sort_keys=True)
     facts = {name: value for name, value in literals(config).items() if name not in MAY_DIFFER}
     facts["dataset"] = f"SHA-256 {hashlib.sha256(manifest.encode()).hexdigest()[:12]}"
-    precision = MixedPrecision(precision_for(config.training.precision, group.device), group.device)
     facts["training.precision"] = precision.name
+    if config.optimizer.kind == "muon":
+        # Each rank computes the same updates, and products on another processor would be rounded differently.
+        facts["processor for Muon"] = gpu_name(group.device) or processor_name()
     stacks = dict.fromkeys((config.model, config.model.of_decoder))
     facts["attention"] = " and ".join(
         implementation(group.device, stack.d_k, stack.d_v, precision.dtype) for stack in stacks
@@ -44,12 +48,12 @@ def refuse_other_orders(group: Group, dataset: Dataset, config: TrainConfig) -> 
     _refuse_differences(all_facts, remedy)
 
 
-def refuse_other_checkpoints(group: Group, newest: Path | None) -> None:
-    """Raise `UserError` on all ranks if they read different `state.json` files of the checkpoint `newest`.
-    `newest` is None for a new run. All ranks call this."""
-    path = newest / STATE if newest else None
-    state = f"SHA-256 {sha256_of(path)[:12]}" if path and path.is_file() else "missing"
-    _refuse_differences(group.gather({str(path): state}), "Let all of them see the same run folder.")
+def refuse_other_checkpoints(group: Group, checkpoint: Path | None, remedy: str) -> None:
+    """Raise `UserError` with `remedy` on all ranks if they read different `state.json` files of `checkpoint`,
+    which is None for a new run. All ranks call this."""
+    path = checkpoint / STATE if checkpoint else None
+    state = f"SHA-256 {sha256_of(path)[:12]}" if path and path.is_file() else f"{path} is missing"
+    _refuse_differences(group.gather({STATE: state}), remedy)
 
 
 def _refuse_differences(all_facts: Sequence[Mapping[str, str]], remedy: str) -> None:

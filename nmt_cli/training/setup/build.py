@@ -71,13 +71,14 @@ def identity_of(dataset: Dataset, config: TrainConfig) -> Identity:
 def build_trainer(
     identity: Identity,
     config: TrainConfig,
+    precision: MixedPrecision,
     group: Group,
     report: Report,
     *,
     fresh: bool,
 ) -> Trainer:
     """Return a trainer of a new model, equal on all ranks. If `fresh`, copy weights of start.model, if set.
-    Freeze start.freeze. Report notes and warnings. Raise `UserError` for bad start settings or precision."""
+    Freeze start.freeze. Report notes and warnings. Raise `UserError` for bad start settings."""
     device = group.device
     seed_everything(config.training.seed, "weights")  # drawn on the CPU, so they do not depend on the device
     model = identity.build().to(device)
@@ -87,7 +88,6 @@ def build_trainer(
         report(Note(freeze(model, config.start.freeze)))
     # Each rank has drawn or read its own weights. This makes them equal bit by bit.
     group.share_first(model.parameters())
-    precision = MixedPrecision(precision_for(config.training.precision, device), device)
     forward: Callable[..., Tensor] = torch.compile(model, dynamic=True) if compiled(config, device) else model
     return Trainer(model, new_optimizer(model, config.optimizer), config, precision, group, forward)
 
@@ -98,13 +98,12 @@ def new_optimizer(model: Transformer, config: OptimizerConfig) -> Optimizer:
 
 
 def chosen_kernels(
-    identity: Identity, config: TrainConfig, group: Group, report: Report
+    identity: Identity, config: TrainConfig, precision: MixedPrecision, group: Group, report: Report
 ) -> AbstractContextManager[None]:
     """Return a context with the kernels that work on the GPUs of all ranks, and warn of others. All ranks
     call this. With training.kernels=plain, use PyTorch's operations only."""
     if config.training.kernels == "plain":
         return without(FAMILIES)
-    precision = MixedPrecision(precision_for(config.training.precision, group.device), group.device)
     entries = len(identity.tokenizers.target.vocabulary)
     reasons = failures(Use(config.model, precision.dtype, entries, config.loss.smoothing), group.device)
     group.meet("trying kernels")  # a rank may compile longer than others
@@ -136,13 +135,12 @@ def precision_for(setting: str, device: torch.device) -> str:
     return setting
 
 
-def precision_in_words(setting: str, device: torch.device) -> str:
-    """Return the result of `precision_for`, with the reason if the setting is "auto" on a CPU."""
-    name = precision_for(setting, device)
-    if setting != "auto" or is_gpu(device):
-        return name
-    reason = "faster than fp32" if name == "bf16" else "bf16 is not faster"
-    return f"{name} (auto: {reason} on this CPU)"
+def precision_in_words(setting: str, precision: MixedPrecision) -> str:
+    """Return the name of `precision`, with the reason if `setting` is "auto" and the device a CPU."""
+    if setting != "auto" or is_gpu(precision.device):
+        return precision.name
+    reason = "faster than fp32" if precision.name == "bf16" else "bf16 is not faster"
+    return f"{precision.name} (auto: {reason} on this CPU)"
 
 
 def build_loader(

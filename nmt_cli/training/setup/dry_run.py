@@ -16,11 +16,11 @@ from nmt_cli.data.dataset import TRAIN, Split, open_dataset
 from nmt_cli.model.cost import parameters, training_flops
 from nmt_cli.runtime.atomic import resolved
 from nmt_cli.training.config import TrainConfig
-from nmt_cli.training.progress import interval_in_words
+from nmt_cli.training.progress import Position, interval_in_words
 from nmt_cli.training.setup.build import build_trainer, chosen_kernels, identity_of, warn_if_slow
 from nmt_cli.training.setup.deterministic import repeatable
 from nmt_cli.training.setup.preflight import checkpoints_at_most, estimate
-from nmt_cli.training.setup.resume import checkpoint_to_take, step_to_resume, take, with_kept_precision
+from nmt_cli.training.setup.resume import checkpoint_to_take, precision_of, step_to_resume, take
 from nmt_cli.training.setup.run import refuse_unfit
 from nmt_cli.training.setup.trial import Trial, first_cut, try_longest
 from nmt_cli.training.step.distributed import Group, Process
@@ -103,7 +103,7 @@ def forecast(
     """Return a forecast of `train` on `devices` devices. Try the longest batch on `device`, but write no
     files. Report notes. Raise `UserError` if `train` would not start, or a pair does not fit the memory."""
     dataset = open_dataset(dataset_folder)
-    config = with_kept_precision(run, config, device)
+    precision = precision_of(run, config, device)
     refuse_unfit(dataset, config)
     load_comet(config.validation)  # finds a wrong folder
     split, identity = dataset.splits[TRAIN], identity_of(dataset, config)
@@ -112,14 +112,14 @@ def forecast(
     to_take = None if step else checkpoint_to_take(config.start)
     warn_if_slow(config, device, report, devices)
     single = Group(Process(), device, timeout=0.0)
-    with repeatable(config, device), chosen_kernels(identity, config, single, report):
-        trainer = build_trainer(identity, config, single, report, fresh=True)
-        taken = take(to_take, trainer, identity).step if to_take else 0
+    with repeatable(config, device), chosen_kernels(identity, config, precision, single, report):
+        trainer = build_trainer(identity, config, precision, single, report, fresh=True)
+        position = take(to_take, trainer, identity) if to_take else Position()
         trial = try_longest(trainer, split, first_cut(config, device, Process(world=devices)), report)
     mixed = mixed_plan(dataset, config.batch, config.mixing, config.training.seed)
     epoch = _epoch(split, config, mixed, trial.cut)
     count, trained_count = parameters(trainer.model), sum(p.numel() for p in trained(trainer.model))
-    steps, seconds = estimate(split, config, trial, devices, epoch_steps=epoch.batches, step=taken)
+    steps, seconds = estimate(split, config, trial, position, epoch.batches)
     state_count = sum(tensor.numel() for tensor in trainer.optimizer.tensors().values())
     average_count = sum(tensor.numel() for tensor in trainer.optimizer.average().values())
     # The moving average is a copy of all weights.

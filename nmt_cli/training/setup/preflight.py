@@ -11,7 +11,7 @@ from nmt_cli.checkpoints.run_folder import try_saving
 from nmt_cli.data.dataset import Split
 from nmt_cli.errors import UserError
 from nmt_cli.training.config import CheckpointConfig, TrainConfig
-from nmt_cli.training.progress import interval_in_words, left
+from nmt_cli.training.progress import Position, interval_in_words, left
 from nmt_cli.training.setup.build import precision_in_words
 from nmt_cli.training.setup.trial import Trial
 from nmt_cli.training.tracking.events import Note, Report
@@ -47,25 +47,26 @@ def preflight(
             f"only {size(free)} are free. Free some space, or lower checkpoints.keep_last."
         )
     disk = f"{count} of them {size(count * written)} of {size(free)} free"
-    steps, seconds = estimate(split, config, trial, trial.cut.world, step=snapshot.position.step)
-    validation = f"validation {interval_in_words(config.validation) if validator.enabled else ''}".rstrip()
-    whole_run = f"{steps:,} steps take about {duration(seconds)} at this speed, without {validation}"
-    products = f"products in {precision_in_words(config.training.precision, trainer.precision.device)}"
+    steps, seconds = estimate(split, config, trial, snapshot.position)
+    validation = f", plus validation {interval_in_words(config.validation)}" if validator.enabled else ""
+    whole_run = f"{steps:,} steps take about {duration(seconds)} at this speed{validation}"
+    products = f"products in {precision_in_words(config.training.precision, trainer.precision)}"
     plan = f"{trial}; {saving}, {disk}; {whole_run}; {products}"
     report(Note(f"preflight ({duration(now - start + trial.total_seconds)}): {plan}"))
 
 
 def estimate(
-    split: Split, config: TrainConfig, trial: Trial, devices: int, *, epoch_steps: int = 0, step: int = 0
+    split: Split, config: TrainConfig, trial: Trial, position: Position, epoch_steps: int = 0
 ) -> tuple[int, float]:
-    """Return the estimated steps and seconds of a run on `split` from `step`, at the speed of `trial`. Leave
-    out validation. `epoch_steps` is the number of steps per epoch, or 0 to estimate from the tokens."""
+    """Return the estimated steps and seconds of a run on `split` from `position`, at the speed of `trial`.
+    Leave out validation. `epoch_steps` is the number of steps per epoch, or 0 to estimate it by tokens."""
     source, target = (int(side.offsets[-1]) for side in (split.source, split.target))
     longer = max(source, target)
     # A batch is full when its longer side is.
-    tokens = min(config.batch.tokens, longer) * (source + target) / longer
-    pace = trial.seconds / trial.tokens * tokens / devices
-    return left(config.training, pace, step, epoch_steps=epoch_steps or longer / config.batch.tokens)
+    tokens = config.loss.draws * min(config.batch.tokens, longer) * (source + target) / longer
+    pace = trial.seconds / trial.tokens * tokens / trial.cut.world
+    epoch_steps_or_guess = epoch_steps or longer / config.batch.tokens
+    return left(config.training, pace, position, epoch_steps_or_guess, position.seconds)
 
 
 def checkpoints_at_most(config: CheckpointConfig) -> int:

@@ -3,7 +3,7 @@
 import os
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -19,19 +19,23 @@ from nmt_cli.config import section_of
 from nmt_cli.errors import UserError
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.runtime.atomic import refuse_other_files
-from nmt_cli.runtime.devices import is_gpu, training_precisions, usual_training_precision
+from nmt_cli.runtime.devices import is_gpu, training_precisions
 from nmt_cli.runtime.locks import take_lock
 from nmt_cli.scoring.neural.comet import Comet
 from nmt_cli.training.config import StartConfig, TrainConfig
-from nmt_cli.training.progress import Position
-from nmt_cli.training.settings import CONFIG, changes, compared, stored
+from nmt_cli.training.progress import Position, refuse_no_steps
+from nmt_cli.training.settings import CONFIG, changes, compared, literals, stored
+from nmt_cli.training.setup.build import precision_for
 from nmt_cli.training.step.ema import Ema
-from nmt_cli.training.step.trainer import Trainer
+from nmt_cli.training.step.trainer import MixedPrecision, Trainer
 from nmt_cli.training.tracking.events import Note, Report, Warned
 from nmt_cli.training.tracking.history import History
 
 TAKEN = {"optimizer": (), "schedule": ("step", "seconds", "device_seconds"), "data": ("epoch", "batch")}
 """The entries of the position that belong to each part of start.take."""
+
+OF_BATCHES, SEED = ("batch", "mixing", "sampling", "augment"), "training.seed"
+"""Sections and a setting on which the batches of a run depend."""
 
 CHECKSUM = re.compile(r"sha256:\w+")
 """The checksum of a COMET model in its signature. Its name may change."""
@@ -82,22 +86,19 @@ def newest_checkpoint(run: Path) -> Path | None:
     return next(iter(reversed(checkpoints(run).values())), None)
 
 
-def with_kept_precision(run: Path, config: TrainConfig, device: torch.device) -> TrainConfig:
-    """Return `config` with the precision that a run on a CPU has had, if training.precision=auto would give
-    another one there. Older versions recorded only settings, and auto was fp32."""
+def precision_of(run: Path, config: TrainConfig, device: torch.device) -> MixedPrecision:
+    """Return the precision of training in `run`. With training.precision=auto, a run on a CPU keeps the
+    precision that it has had. Older versions recorded only settings, and auto was fp32."""
+    precision = precision_for(config.training.precision, device)
     newest = newest_checkpoint(run)
-    if config.training.precision != "auto" or is_gpu(device) or not newest:
-        return config
-    try:
-        state, settings = read_state(newest), stored(run)
-    except UserError:
-        return config  # the same error follows, with its remedy
-    set_before = settings.training.precision if settings else "auto"
-    precision = state.get("precision", "fp32" if set_before == "auto" else set_before)
-    keeps = state.get("device", device.type) == device.type and precision in training_precisions(device)
-    if not keeps or precision == usual_training_precision(device):
-        return config
-    return replace(config, training=replace(config.training, precision=precision))
+    if config.training.precision == "auto" and newest and not is_gpu(device):
+        with suppress(UserError):  # the same error follows, with its remedy
+            state, settings = read_state(newest), stored(run)
+            set_before = settings.training.precision if settings else "auto"
+            before = state.get("precision", "fp32" if set_before == "auto" else set_before)
+            if state.get("device", device.type) == device.type and before in training_precisions(device):
+                precision = before
+    return MixedPrecision(precision, device)
 
 
 def step_to_resume(run: Path, config: TrainConfig, identity: Identity) -> int:
@@ -149,8 +150,9 @@ def checkpoint_to_take(config: StartConfig) -> Path | None:
 
 def take(checkpoint: Path, trainer: Trainer, identity: Identity) -> Position:
     """Restore the parts of `checkpoint` that start.take names, but not its weights. Return the position of a
-    new run that begins with them. Raise `UserError` if the vocabulary differs from that of the optimiser's
-    state, or the dataset from that of the position, if nothing is left to train, or for plateaus."""
+    new run that begins with them. Raise `UserError` if vocabulary or optimiser differ from those of the
+    optimiser's state, or dataset or batches from those of the position, if nothing is left to train, or for
+    plateaus."""
     config, parts = trainer.config, trainer.config.start.take
     state = read_state(checkpoint)
     description = read_description(checkpoint, finding.CONFIG, model_folder.FORMAT)
@@ -158,21 +160,21 @@ def take(checkpoint: Path, trainer: Trainer, identity: Identity) -> Position:
         if description["tokenizer"] != identity.tokenizers.fingerprint:
             remedy = "Leave optimizer out of start.take."
             raise UserError(f"{checkpoint} was trained with another vocabulary. {remedy}")
-        _restore_optimizer(checkpoint, trainer)
-    if "data" in parts and not _is_trained_on(description, identity):
-        raise UserError(f"{checkpoint} was trained on another dataset. Leave data out of start.take.")
+        if not _restore_optimizer(checkpoint, trainer):
+            problem = f"{checkpoint} has no state for optimizer.kind={config.optimizer.kind}"
+            raise UserError(f"{problem}. Leave optimizer out of start.take.")
+    if "data" in parts:
+        if not _is_trained_on(description, identity):
+            raise UserError(f"{checkpoint} was trained on another dataset. Leave data out of start.take.")
+        _refuse_other_batches(checkpoint, config)
     if "schedule" in parts and config.schedule.kind == "plateau":
         raise UserError(
             "start.take has schedule, but the plateau schedule depends on earlier validations. Leave "
             "schedule out, and set schedule.peak to the last learning rate."
         )
     names = [name for part in parts for name in TAKEN[part]]
-    position, limits = Position(**{name: state[name] for name in names if name in state}), config.training
-    if position.step >= limits.max_steps or 0 < limits.max_epochs <= position.epoch:
-        raise UserError(
-            f"{checkpoint} is at step {state['step']:,} in epoch {state['epoch'] + 1:,} already. Raise "
-            "--max-steps or training.max_epochs, or leave schedule and data out of start.take."
-        )
+    position = Position(**{name: state[name] for name in names if name in state})
+    refuse_no_steps(config, position.step, position.epoch, position.seconds)
     return position
 
 
@@ -210,11 +212,25 @@ def _is_trained_on(description: Mapping[str, Any], identity: Identity) -> bool:
     return all(before.get(key) == now.get(key) for key in ("files", "corpora"))
 
 
-def _restore_optimizer(checkpoint: Path, trainer: Trainer) -> None:
-    """Restore the state of the optimiser and the loss scale."""
+def _refuse_other_batches(checkpoint: Path, config: TrainConfig) -> None:
+    """Raise `UserError` if settings of the batches differ from those of the run of `checkpoint`. Without
+    these settings, as for a checkpoint that was copied alone, do nothing."""
+    if before := stored(checkpoint.resolve().parents[1]):
+        old, new = literals(before), literals(config)
+        if changed := [
+            f"{name}: {old[name]} -> {new[name]}"
+            for name in new
+            if (name.partition(".")[0] in OF_BATCHES or name == SEED) and old[name] != new[name]
+        ]:
+            problem = f"{checkpoint} was trained on other batches ({'; '.join(changed)})"
+            raise UserError(f"{problem}. Restore these settings, or leave data out of start.take.")
+
+
+def _restore_optimizer(checkpoint: Path, trainer: Trainer) -> int:
+    """Restore the state of the optimiser and the loss scale. Return the number of parameters with state."""
     tensors = read_tensors(checkpoint / OPTIMIZER)
-    trainer.optimizer.restore(tensors)
     trainer.scale.restore(tensors)
+    return trainer.optimizer.restore(tensors)
 
 
 def _refuse_earlier_end(step: int, run: Path, config: TrainConfig) -> None:

@@ -38,13 +38,14 @@ from nmt_cli.training.setup.resume import (
     claimed,
     moving_average,
     newest_checkpoint,
+    precision_of,
     refuse_other_comet,
     restore,
     take,
-    with_kept_precision,
 )
 from nmt_cli.training.setup.trial import compiled, first_cut, is_searched, try_longest
 from nmt_cli.training.step.distributed import Group, LostContact, Process
+from nmt_cli.training.step.trainer import MixedPrecision
 from nmt_cli.training.tracking.environment import environment, keep_environment
 from nmt_cli.training.tracking.events import Event, Note, Report, Warned
 from nmt_cli.training.tracking.history import History
@@ -71,7 +72,7 @@ def train(
     """Train from the newest checkpoint, if any, to the end of the run. Return False if `stop_wanted` ended
     the run earlier. Store `command` in the run folder. Processes of a machine share `threads`, 0 for the
     default. Raise `UserError` if settings, dataset, run folder, memory or disk do not allow the run."""
-    dataset, config = open_dataset(dataset_folder), with_kept_precision(run, config, device)
+    dataset, precision = open_dataset(dataset_folder), precision_of(run, config, device)
     refuse_unfit(dataset, config)
     with ExitStack() as stack:
         stack.enter_context(restored_threads())
@@ -80,14 +81,14 @@ def train(
         stack.enter_context(fast_products(device))
         stack.enter_context(repeatable(config, device))
         group = stack.enter_context(closing(Group(process, device, config.training.rank_timeout)))
-        refuse_other_orders(group, dataset, config)
+        refuse_other_orders(group, dataset, config, precision)
         comet = load_comet(config.validation) if process.first else None
         verifies = process.local_rank == 0
         guard = DatasetGuard(dataset, group.gather, lambda text: report(Note(text)), verifies=verifies)
         stack.enter_context(guard)
-        snapshot = _restored(run, dataset, config, group, report, stack)
+        snapshot = _restored(run, dataset, config, precision, group, report, stack)
         log, history, report = _opened(run, dataset, snapshot, report, stack)
-        tokenizers, precision = snapshot.identity.tokenizers, snapshot.trainer.precision
+        tokenizers = snapshot.identity.tokenizers
         if process.first:
             facts = environment(command, device, precision.name, process)
             keep_environment(run, snapshot.position.step, facts)
@@ -110,7 +111,13 @@ def train(
 
 
 def _restored(
-    run: Path, dataset: Dataset, config: TrainConfig, group: Group, report: Report, stack: ExitStack
+    run: Path,
+    dataset: Dataset,
+    config: TrainConfig,
+    precision: MixedPrecision,
+    group: Group,
+    report: Report,
+    stack: ExitStack,
 ) -> Snapshot:
     """Return the live parts of the run, equal on all ranks. Restore its newest checkpoint, if any, or else
     what start.take names. The first rank locks the folder until `stack` closes. Raise `UserError` if folder
@@ -121,9 +128,10 @@ def _restored(
     to_take = None if newest else checkpoint_to_take(config.start)
     identity = identity_of(dataset, config)
     warn_if_slow(config, group.device, report, group.process.local_world)
-    stack.enter_context(chosen_kernels(identity, config, group, report))
-    trainer = build_trainer(identity, config, group, report, fresh=not newest)
-    refuse_other_checkpoints(group, newest or to_take)
+    stack.enter_context(chosen_kernels(identity, config, precision, group, report))
+    trainer = build_trainer(identity, config, precision, group, report, fresh=not newest)
+    folder = "--init-from" if to_take else "run"
+    refuse_other_checkpoints(group, newest or to_take, f"Let all of them see the same {folder} folder.")
     if newest:
         position = restore(run, newest, trainer, identity, report)
     else:

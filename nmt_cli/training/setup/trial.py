@@ -39,7 +39,7 @@ class Trial:
     """The result of a trial: time and memory of the longest micro-batch that fits."""
 
     tokens: int
-    """Source plus target tokens, without filler."""
+    """Source plus target tokens in all draws of dropout, without filler."""
 
     seconds: float
     memory: int
@@ -144,7 +144,8 @@ def _with_rounding(cut: Cut, config: TrainConfig, device: torch.device) -> Cut:
     """Return `cut` with rounding of micro-batches to few shapes if the model is compiled, else without."""
     share = _share(config, cut.world)
     parts = -(-share // cut.max_tokens)
-    return replace(cut, rounding=Rounding.of(share // parts // 2) if compiled(config, device) else None)
+    tokens_per_side = share // parts // cut.draws // 2
+    return replace(cut, rounding=Rounding.of(tokens_per_side) if compiled(config, device) else None)
 
 
 def _timed(trainer: Trainer, part: MicroBatch) -> float:

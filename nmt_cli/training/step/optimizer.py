@@ -33,7 +33,7 @@ class Optimizer:
         vector = self.parameters.vector
         self._vectors = {key: torch.zeros_like(vector) for key in self.VECTORS}
         self._muon = Muon(self.parameters, matrices, self._vectors[self.VECTORS[0]], config.weight_decay)
-        self._vectors[SQUARE] = self._vectors[SQUARE][: self._muon.start].clone()
+        self._vectors[SQUARE] = vector.new_zeros(self._muon.start)
         self._frozen: dict[str, Tensor] = {}
         """State of frozen parameters, which a later run may train again."""
         self._counters: dict[str, Tensor] = {}
@@ -60,9 +60,10 @@ class Optimizer:
         # A safetensors file does not store tensors that share memory.
         return state | {key: counter.clone() for key, counter in self._counters.items()}
 
-    def restore(self, tensors: Mapping[str, Tensor]) -> None:
+    def restore(self, tensors: Mapping[str, Tensor]) -> int:
         """Restore the state that `tensors` returned. Parameters without their whole state, such as that of
-        another optimiser, start as in a new run. Keep that of frozen parameters for the next checkpoint."""
+        another optimiser, start as in a new run. Keep that of frozen parameters for the next checkpoint.
+        Return the number of parameters whose state is restored."""
         incomplete = {key.rpartition(".")[0] for key in self.tensors() if key not in tensors}
         for key, vector in self._vectors.items():
             for name, view in self.parameters.named_views(vector).items():
@@ -73,6 +74,7 @@ class Optimizer:
         self._frozen = {key: tensors[key].clone() for key in keys if key in tensors}
         numbers = {key: float(tensor) for key, tensor in tensors.items() if not tensor.ndim}
         self._start({key: n for key, n in numbers.items() if key.rpartition(".")[0] not in incomplete})
+        return len(self.parameters.spans.keys() - incomplete)
 
     def average(self) -> dict[str, Tensor]:
         """Return by name the weights to translate with that are not the model's. Adam has none."""

@@ -47,12 +47,14 @@ class ScheduleFree(Optimizer):
             x.lerp_(z, share)
         self._set_y()
 
-    def restore(self, tensors: Mapping[str, Tensor]) -> None:
-        """Restore the state that `tensors` returned. The model has the weights x of the checkpoint."""
+    def restore(self, tensors: Mapping[str, Tensor]) -> int:
+        """Restore the state that `tensors` returned. The model has the weights x of the checkpoint. Return the
+        number of parameters whose state is restored."""
         self._x.copy_(self._y)
         self._z.copy_(self._y)
-        super().restore(tensors)
+        count = super().restore(tensors)
         self._set_y()
+        return count
 
     def average(self) -> dict[str, Tensor]:
         """Return x by name."""
@@ -68,6 +70,7 @@ class ScheduleFree(Optimizer):
             self._set_y()
 
     def _set_y(self) -> None:
+        """Set y to beta1 times x plus 1 - beta1 times z."""
         torch.lerp(self._x, self._z, 1 - self._config.beta1, out=self._y)
 
     def _build(self) -> None:

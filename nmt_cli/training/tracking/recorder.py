@@ -121,10 +121,10 @@ class Recorder:
 
     def spent(self) -> Spent:
         """Return operations, hours and device hours of the run. Operations exclude unflushed steps."""
-        now = self._history.now
-        flops = training_flops(self._config.model, self._vocabulary, now.source_tokens, now.target_tokens)
+        config, now = self._config, self._history.now
+        flops = training_flops(config.model, self._vocabulary, now.source_tokens, now.target_tokens)
         seconds, device_seconds = self._clock.spent
-        return Spent(flops, seconds / 3600, device_seconds / 3600)
+        return Spent(config.loss.draws * flops, seconds / 3600, device_seconds / 3600)
 
     def restart_clock(self) -> None:
         """Restart the measurement of speed, so that validation and saving do not count."""

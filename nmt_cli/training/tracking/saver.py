@@ -61,7 +61,7 @@ class Saver:
         self._folder = run.stat() if snapshot.trainer.group.process.first else None
         self._writer = ThreadPoolExecutor(1, "saver")
         self._writing: Future[Path] | None = None
-        self.begun = self.step = self._position.step
+        self.begun = self.step = self._position.step if snapshot.resumed else 0
         """The step of the checkpoint that was started last, and of the newest checkpoint on disk."""
 
     @property

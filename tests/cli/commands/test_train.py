@@ -125,7 +125,7 @@ WITHOUT_DROPOUT = ("--set", "model.residual_dropout=0", "--set", "model.embeddin
         ),
         (
             ("--set", "loss.r_drop=5", *WITHOUT_DROPOUT),
-            "loss.r_drop has no effect without dropout. Set model.residual_dropout",
+            "loss.r_drop=5.0 has no effect without dropout. Set model.residual_dropout",
         ),
         (("--set", "schedule.decay=0.1"), "have no effect with noam. Set schedule.kind to plateau"),
         (("--set", "validation.least_improvement=-1"), "least_improvement = -1 was removed: any improvement"),

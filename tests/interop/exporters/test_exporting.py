@@ -73,6 +73,9 @@ EXPRESSIBLE = {
 ARGOS_TRANSLATE = Path(__file__).with_name("argos_translate.py")
 HAS_CTRANSLATE2 = importlib.util.find_spec("ctranslate2") is not None
 
+NARROW_DECODER = replace(SMALL, key_width=8, value_width=8, decoder_heads=2)
+"""The widths of all heads have to be written, though the encoder's are width / heads."""
+
 
 @pytest.fixture(scope="module", params=[True, False], ids=["joint", "separate"])
 def tokenizers(request: pytest.FixtureRequest, toy_tokenizers: Callable[..., Tokenizers]) -> Tokenizers:
@@ -162,11 +165,11 @@ def test_ctranslate2_scores_an_exported_model_alike(
 
 
 @pytest.mark.skipif(not HAS_CTRANSLATE2, reason="needs CTranslate2: pip install ctranslate2")
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("config", [*MODELS.values(), NARROW_DECODER])
 def test_a_model_comes_back_from_ctranslate2_bit_by_bit(
-    name: str, tokenizers: Tokenizers, tmp_path: Path, toy_pairs: list[tuple[str, str]]
+    config: ModelConfig, tokenizers: Tokenizers, tmp_path: Path, toy_pairs: list[tuple[str, str]]
 ) -> None:
-    model = random_model(tmp_path / "ours", MODELS[name], tokenizers)
+    model = random_model(tmp_path / "ours", config, tokenizers)
     export(model, "ctranslate2", tmp_path / "theirs")
     write(read(str(tmp_path / "theirs"), ImportOptions()), tmp_path / "back")
     back = read_model(tmp_path / "back")
@@ -351,9 +354,7 @@ def test_a_decoder_of_another_shape_is_refused_if_the_format_cannot_have_it(
     for form in ("marian", "bergamot"):
         assert losses(model, form) == ["model.decoder_heads is 2", "model.decoder_feed_forward is 40"]
     # The width of heads is width / heads in the encoder only.
-    model = random_model(
-        tmp_path / "widths", replace(SMALL, key_width=8, value_width=8, decoder_heads=2), tokenizers
-    )
+    model = random_model(tmp_path / "widths", NARROW_DECODER, tokenizers)
     assert losses(model, "huggingface") == ["model.d_k is 8", "model.d_v is 8"]
     assert losses(model, "ctranslate2") == []
 

@@ -28,7 +28,7 @@ def test_precision_on_a_cpu(
 ) -> None:
     monkeypatch.setattr(torch_private, "trains_faster_in_bf16", lambda: faster)
     assert precision_for(setting, torch.device("cpu")) == precision
-    assert precision_in_words(setting, torch.device("cpu")) == words
+    assert precision_in_words(setting, MixedPrecision(precision, torch.device("cpu"))) == words
 
 
 def test_a_cpu_has_no_tf32() -> None:

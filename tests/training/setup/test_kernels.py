@@ -18,6 +18,7 @@ from nmt_cli.model.config import ModelConfig
 from nmt_cli.runtime.kernels import families
 from nmt_cli.training.setup import build
 from nmt_cli.training.step.distributed import Group, Process
+from nmt_cli.training.step.trainer import MixedPrecision
 from nmt_cli.training.tracking.events import Event
 from tests.checks import refusal
 from tests.training.runs import Go, Tiny, lines_of, warnings
@@ -179,7 +180,7 @@ def test_all_ranks_refuse_what_any_rank_refuses(
     monkeypatch.setattr(Group, "gather", lambda _, own: [own, {"attention": "it fails"}])
     events: list[Event] = []
     group = Group(Process(), torch.device("cpu"), 0.0)
-    with build.chosen_kernels(identity, tiny(), group, events.append):
+    with build.chosen_kernels(identity, tiny(), MixedPrecision("fp32", group.device), group, events.append):
         assert families.refused == {"attention", "loss"}
     (text,) = warnings(events)
     assert "loss (its loss is wrong)" in text and "attention (it fails)" in text

@@ -10,7 +10,7 @@ from nmt_cli.checkpoints.files import write_description
 from nmt_cli.checkpoints.finding import CONFIG, WEIGHTS, checkpoints
 from nmt_cli.checkpoints.run_folder import OPTIMIZER, STATE, read_state
 from nmt_cli.runtime.kernels import torch_private
-from tests.training.runs import Go
+from tests.training.runs import Go, notes
 
 AUTO = "training.precision=auto"
 
@@ -45,8 +45,14 @@ def test_a_resumed_run_keeps_its_precision_until_it_is_set(
     go(AUTO, "training.max_steps=1")
     faster.append(not first)
     go(AUTO, "training.max_steps=2")
-    go(AUTO, "training.max_steps=3")
+    _, events = go(AUTO, "training.max_steps=3", "model.residual_stream=bf16")
+    changes = [text for text in notes(events) if text.startswith("changed: ")]
+    assert changes == [
+        'changed: model.residual_stream: "fp32" -> "bf16"',
+        "changed: training.max_steps: 2 -> 3",
+    ]
     assert {*precisions(run)} == {before}
+    assert 'precision = "auto"' in (run / "config.toml").read_text("utf-8")
     go(f"training.precision={other}", "training.max_steps=4")
     assert precisions(run)[-1] == other
 

@@ -18,15 +18,18 @@ from nmt_cli.checkpoints.finding import checkpoints
 from nmt_cli.checkpoints.model_folder import Identity
 from nmt_cli.checkpoints.run_folder import read_state
 from nmt_cli.data.batching.batch import MicroBatch, Rounding
+from nmt_cli.data.batching.loader import Cut
 from nmt_cli.data.config import BatchConfig
 from nmt_cli.data.dataset import Dataset, Sentences, Split
 from nmt_cli.errors import UserError
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.ragged import Layout
+from nmt_cli.training.progress import Position
 from nmt_cli.training.setup import preflight as preflight_module
 from nmt_cli.training.setup import run as run_module
 from nmt_cli.training.setup import trial
-from nmt_cli.training.setup.trial import HEADROOM, assembled, first_cut, longest_pairs, try_longest
+from nmt_cli.training.setup.preflight import estimate
+from nmt_cli.training.setup.trial import HEADROOM, Trial, assembled, first_cut, longest_pairs, try_longest
 from nmt_cli.training.step.distributed import Process
 from nmt_cli.training.step.trainer import Trainer
 from nmt_cli.training.validation.metrics import Judge, Judgement
@@ -75,9 +78,17 @@ def test_it_reports_the_needs_of_the_run_before_the_first_step(go: Go) -> None:
     message = notes(events)[0]
     assert message.startswith("preflight (")
     parts = ("the longest batch, ", " tokens, took ", " at most; a checkpoint every 10 minutes takes ")
-    more = ("7 of them ", " free", "; 2 steps take about ", " at this speed, without validation every epoch")
+    more = ("7 of them ", " free", "; 2 steps take about ", " at this speed, plus validation every epoch")
     assert [part for part in (*parts, *more) if part not in message] == []
     assert not any("preflight" in text for text in notes(go("training.max_steps=3")[1]))
+
+
+def test_with_r_drop_a_step_has_each_pair_twice(dataset: Dataset, tiny: Tiny) -> None:
+    def seconds(*settings: str) -> float:
+        measured = Trial(tokens=400, seconds=1.0, memory=0, cut=Cut(0, 1, 8192), total_seconds=2.0)
+        return estimate(dataset.splits["train"], tiny(*settings), measured, Position())[1]
+
+    assert seconds("loss.r_drop=1", "model.residual_dropout=0.1") == 2 * seconds() > 0
 
 
 @pytest.mark.parametrize(("times", "measured"), [([100.0, 2.0], 2.0), ([200.0, 2.0], 200.0)])

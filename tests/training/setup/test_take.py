@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from nmt_cli.checkpoints.finding import checkpoints
+from nmt_cli.checkpoints.run_folder import read_state
 from nmt_cli.data.preprocessing.preprocess import Outcome
 from nmt_cli.training.tracking.events import Validated
 from tests.checks import differing, refusal
@@ -112,13 +113,31 @@ def test_the_data_alone_continues_after_the_last_batch(
 @pytest.mark.parametrize(
     ("parts", "settings", "problem"),
     [
-        ('["schedule"]', ["training.max_steps=4"], "last is at step 4 in epoch 1 already. Raise --max-steps"),
+        (
+            '["schedule"]',
+            ["training.max_steps=4"],
+            "last has reached training.max_steps=4 already. Raise this limit, or",
+        ),
         (
             '["schedule"]',
             ["schedule.kind=plateau", "validation.every_steps=1", "training.max_steps=9"],
             "start.take has schedule, but the plateau schedule depends on earlier validations.",
         ),
-        ('["optimizer"]', ['start.allow=["encoder.*"]'], "does not fit other parameters. Leave allow out."),
+        (
+            '["optimizer"]',
+            ['start.allow=["encoder.*"]'],
+            "whose state does not fit allow (encoder.*). Leave one out.",
+        ),
+        (
+            '["data"]',
+            ["batch.tokens=1600", "training.seed=2"],
+            "last was trained on other batches (batch.tokens: 1500 -> 1600; training.seed: 1 -> 2). Restore",
+        ),
+        (
+            '["optimizer"]',
+            ["optimizer.kind=schedule-free", "optimizer.ema=0", "schedule.kind=constant"],
+            "last has no state for optimizer.kind=schedule-free. Leave optimizer out of start.take.",
+        ),
         ('["weights"]', [], 'each item "optimizer" or "schedule" or "data"'),
         (
             '["optimizer"]',
@@ -131,6 +150,24 @@ def test_parts_that_do_not_fit_are_refused(
     take: Go, run: Path, parts: str, settings: list[str], problem: str
 ) -> None:
     assert problem in refusal(take, parts, *settings)
+    assert checkpoints(run) == {}
+
+
+@pytest.mark.parametrize(
+    ("parts", "settings", "limit"),
+    [
+        ('["data"]', ["training.max_epochs=1"], "max_epochs=1"),
+        ('["schedule"]', ["training.max_hours=1e-9", "training.max_steps=9"], "max_hours=1e-09"),
+    ],
+)
+def test_a_run_without_a_step_left_is_refused(
+    take: Go, parent: Path, run: Path, parts: str, settings: list[str], limit: str
+) -> None:
+    assert read_state(parent / "last")["epoch"] == 0  # its last step ended the epoch
+    assert refusal(take, parts, *settings) == (
+        f"{parent}/last has reached training.{limit} already. Raise this limit, or leave schedule and data "
+        "out of start.take."
+    )
     assert checkpoints(run) == {}
 
 

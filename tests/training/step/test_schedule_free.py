@@ -14,6 +14,7 @@ from nmt_cli.training.config import OptimizerConfig
 from nmt_cli.training.setup.build import build_trainer
 from nmt_cli.training.step.distributed import Group, Process
 from nmt_cli.training.step.schedule_free import ScheduleFree
+from nmt_cli.training.step.trainer import MixedPrecision
 from nmt_cli.training.tracking.events import Validated
 from tests.checks import differing
 from tests.training.runs import Complaint, Go, Tiny, flat, lines_of, tensors_of
@@ -143,7 +144,9 @@ def test_all_ranks_start_from_the_weights_of_the_first(
 
     group = Group(Process(), torch.device("cpu"), 1.0)
     monkeypatch.setattr(group, "share_first", share_first)
-    optimizer = build_trainer(identity, tiny(*FREE), group, lambda event: None, fresh=True).optimizer
+    optimizer = build_trainer(
+        identity, tiny(*FREE), MixedPrecision("fp32", group.device), group, lambda event: None, fresh=True
+    ).optimizer
     z = [tensor for key, tensor in optimizer.tensors().items() if key.endswith(".z")]
     assert all(bool((tensor == 2).all()) for tensor in (*optimizer.average().values(), *z))
 

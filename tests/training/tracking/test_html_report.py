@@ -120,13 +120,18 @@ def test_a_stopped_run_is_shown_as_stopped(go: Go, run: Path) -> None:
     assert content_of(run / "report.html")["state"] == "stopped"
 
 
-def test_the_cost_counts_all_tokens_and_devices(go: Go, run: Path, dataset: Dataset, tiny: Tiny) -> None:
-    _, events = go()
+@pytest.mark.parametrize(
+    ("settings", "draws"), [((), 1), (("loss.r_drop=1", "model.residual_dropout=0.1"), 2)]
+)
+def test_the_cost_counts_all_tokens_and_devices(
+    go: Go, run: Path, dataset: Dataset, tiny: Tiny, settings: tuple[str, ...], draws: int
+) -> None:
+    _, events = go(*settings)
     (spent,) = [event for event in events if isinstance(event, Spent)]
     lines = lines_of(run)
     source, target = (sum(line[f"{side}_tokens"] for line in lines) for side in ("source", "target"))
     vocabulary = dataset.manifest["tokenizer"]["target_vocabulary"]
-    assert spent.model_flops == training_flops(tiny().model, vocabulary, source, target)
+    assert spent.model_flops == draws * training_flops(tiny().model, vocabulary, source, target)
     assert spent.device_hours == pytest.approx(spent.hours)
     paper = content_of(run / "report.html")["cost"]["paper"]
     assert [f"{paper[name]['flops']:.1e}" for name in ("base", "big")] == ["3.3e+18", "2.3e+19"]
