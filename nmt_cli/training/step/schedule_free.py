@@ -48,8 +48,8 @@ class ScheduleFree(Optimizer):
         self._set_y()
 
     def restore(self, tensors: Mapping[str, Tensor]) -> int:
-        """Restore the state that `tensors` returned. The model has the weights x of the checkpoint. Return the
-        number of parameters whose state is restored."""
+        """Restore the state that `tensors` returned. The model has the weights x of the checkpoint. Return
+        the number of parameters whose state is restored."""
         self._x.copy_(self._y)
         self._z.copy_(self._y)
         count = super().restore(tensors)
