@@ -3,7 +3,10 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
-COLOURS = ("#000000", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#999999", "#aa3377")
+COLOURS = (
+    *("#000000", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00"),
+    *("#56b4e9", "#999999", "#aa3377", "#8c564b", "#bcbd22", "#17becf"),
+)
 WIDTH, HEIGHT, LEFT, TOP, WIDE, TALL = 450, 290, 50, 40, 380, 210
 """Size of a chart with its margins, and position and size of its axes."""
 
@@ -12,14 +15,15 @@ Lines = Mapping[str, Sequence[tuple[float, float]]]
 
 
 def charts(by_title: Mapping[str, Lines]) -> str:
-    """Return an SVG with a chart for each title, side by side, and one legend below."""
+    """Return an SVG with a chart for each title, side by side, and one legend below. There are at most as
+    many lines as `COLOURS`."""
     names = list(next(iter(by_title.values())))
     size = f'width="{WIDTH * len(by_title)}" height="{HEIGHT + 18 * len(names)}"'
     parts = [f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="sans-serif" font-size="12">']
     parts.append('<rect width="100%" height="100%" fill="white"/>')
     for number, (title, lines) in enumerate(by_title.items()):
         parts += [f'<svg x="{WIDTH * number}">', *_chart(title, lines), "</svg>"]
-    for number, (colour, name) in enumerate(zip(COLOURS, names, strict=False)):
+    for number, (colour, name) in enumerate(zip(COLOURS[: len(names)], names, strict=True)):
         parts.append(f'<text x="{LEFT}" y="{HEIGHT + 10 + 18 * number}" fill="{colour}">— {name}</text>')
     return "\n".join([*parts, "</svg>", ""])
 
@@ -39,6 +43,6 @@ def _chart(title: str, lines: Lines) -> Iterator[str]:
         yield f'<text x="{LEFT - 4}" y="{top(y) + 4:.1f}" text-anchor="end">{y:.3g}</text>'
         left = LEFT + WIDE * tick / 4
         yield f'<text x="{left:.1f}" y="{TOP + TALL + 16}" text-anchor="middle">{x:,.0f}</text>'
-    for colour, line in zip(COLOURS, lines.values(), strict=False):
+    for colour, line in zip(COLOURS[: len(lines)], lines.values(), strict=True):
         points = " ".join(f"{LEFT + WIDE * x / last:.1f},{top(y):.1f}" for x, y in line)
         yield f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="1.6"/>'

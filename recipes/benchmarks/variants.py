@@ -10,6 +10,7 @@ command skips runs that have a line, then prints the table of all lines and writ
 import json
 import math
 import os
+import shutil
 import statistics
 import subprocess
 from collections.abc import Sequence
@@ -56,7 +57,13 @@ Result = dict[str, Any]
 @click.option(
     "--more", multiple=True, help="Training text besides Multi30k: FOLDER/train for FOLDER/train.en."
 )
-@click.option("--variants", multiple=True, type=click.Choice(list(VARIANTS)), default=list(VARIANTS))
+@click.option(
+    "--variants",
+    multiple=True,
+    type=click.Choice(list(VARIANTS)),
+    default=list(VARIANTS),
+    help=f"{FIRST}, which all others are compared with, is always among them.",
+)
 @click.option("--seeds", multiple=True, type=int, default=[1, 2, 3])
 @click.option("--updates", default=1200)
 @click.option("--tokens", default=1000, help="Maximum of a batch on either side.")
@@ -82,12 +89,15 @@ def main(
         peers.write_pieces(out)
     if fairseq and not (out / FAIRSEQ).exists():
         peers.prepare_fairseq(fairseq, out, "--validpref", out / "valid")
-    done = [(result["variant"], result["seed"]) for result in results(out)]
-    names = [*variants, *([FAIRSEQ] if fairseq else [])]
+    done, size = results(out), {"updates": updates, "tokens": tokens}
+    if any(result[key] != value for result in done for key, value in size.items()):
+        raise click.ClickException(f"{out} has runs with other --updates or --tokens. Choose another --out.")
+    names = [FIRST, *(name for name in variants if name != FIRST), *([FAIRSEQ] if fairseq else [])]
 
     def add(run: tuple[int, str]) -> None:
         seed, name = run
         folder = out / "runs" / f"{name}-{seed}".replace(" ", "-").replace(",", "")
+        shutil.rmtree(folder, ignore_errors=True)  # the time of a resumed run would be too short
         common = folder, seed, updates, tokens, every
         command = _fairseq(out, fairseq, *common) if fairseq and name == FAIRSEQ else _nmt(out, name, *common)
         seconds = _processor_seconds(command, folder, out / "stubs" if name == FAIRSEQ else machine.ROOT)
@@ -95,14 +105,15 @@ def main(
         result = {
             "variant": name,
             "seed": seed,
-            "updates": updates,
+            **size,
             "seconds": round(seconds, 1),
             "nll": valid,
         }
         with (out / "results.jsonl").open("a", encoding="utf-8") as file:
             file.write(json.dumps(result) + "\n")
 
-    missing = [(seed, name) for seed, name in product(seeds, names) if (name, seed) not in done]
+    pairs = [(result["seed"], result["variant"]) for result in done]
+    missing = [run for run in product(seeds, names) if run not in pairs]
     with ThreadPoolExecutor(jobs) as pool:
         list(pool.map(add, missing))
     print_table(results(out))
