@@ -114,9 +114,8 @@ def test_processes_that_start_together_compile_each_kernel_once_and_say_so(tmp_p
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_an_interrupted_process_leaves_no_process_and_no_damage(number: int, tmp_path: Path) -> None:
     with _start(PREPARE, cache=tmp_path) as process:
-        while not (assistants := _children(process)):
-            assert process.poll() is None
-            time.sleep(0.02)
+        assert process.stdout and all(process.stdout.readline() for _ in range(3))  # stored kernels
+        assistants = _children(process)
         process.send_signal(number)
         assert process.wait() != 0
     deadline = time.monotonic() + 30
@@ -127,5 +126,6 @@ def test_an_interrupted_process_leaves_no_process_and_no_damage(number: int, tmp
     stored = {path.name for path in folder.iterdir()} - {"claims"}
     files = KernelFiles(str(folder), "here")
     files._folder = folder
-    assert all(files.read(name) for name in stored if "." not in name.rpartition("-")[2])
+    complete = [name for name in stored if "." not in name.rpartition("-")[2]]
+    assert len(complete) >= 2 and all(files.read(name) for name in complete)
     assert all(files.claim(name, seconds=0) for name in stored)
