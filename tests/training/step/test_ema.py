@@ -89,7 +89,10 @@ def test_validation_uses_the_average_and_reports_that(
     assert event.decoded == decoded
     assert [line["decoded"] for line in lines_of(run) if "valid" in line] == [decoded]
     file = {"ema": "ema", "weights": "model"}[decoded]
-    assert event.judgements[0].nll == judged(dataset, identity, tensors_of(run, file))
+    # Training multiplies by oneDNN, which rounds differently. With seed 2, losses differ by 1e-7.
+    expected = pytest.approx(judged(dataset, identity, tensors_of(run, file)), rel=1e-6)
+    assert event.judgements[0].nll == expected
+    assert file == "model" or judged(dataset, identity, tensors_of(run)) != expected
 
 
 def test_the_model_of_a_run_is_the_average_that_was_validated(go: Go, run: Path) -> None:
