@@ -62,8 +62,7 @@ class Loop:
             return self._end(first_step, stopped=bool(requests & STOP))
 
     def _is_over(self, next_epoch: int, requests: int) -> bool:
-        """Return whether a limit or validation.patience ends the run. Report a note if it ends before the
-        last step and epoch."""
+        """Return whether a limit or validation.patience ends the run. Report why, if it ends early."""
         if self.limits.reached(next_epoch):
             return True
         if reason := early_end(self.limits, requests):
@@ -87,7 +86,6 @@ class Loop:
         config = self.trainer.config
         width, steps = config.model.width, config.training.max_steps
         timed = config.training.max_hours and config.schedule.kind in ("linear", "cosine")
-        # Clocks differ between ranks, so all use that of the first.
         time_used = self.trainer.group.from_first(self.limits.clock.share_used) if timed else 0.0
         plateaus = self.validator.plateaus
         return learning_rate(config.schedule, self.position.step, width, steps, plateaus, time_used)
