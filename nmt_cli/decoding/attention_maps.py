@@ -55,7 +55,7 @@ class AttentionMaps:
     def alignment(self) -> list[int]:
         """Return for each target token the index of its source token, by `aligning_attention`.
 
-        End marks are excluded on both sides. Return [] for an empty source.
+        End tokens are excluded on both sides. Return [] for an empty source.
         """
         length = len(self.target) - self.ended
         attention_TS = aligning_attention(self.cross, self.guided)

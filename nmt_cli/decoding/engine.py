@@ -37,7 +37,7 @@ class Queue(Protocol):
         """Remove and return up to `slots` sentences, to join the batch of `running`. Never wait.
 
         The batch then has at most `tokens` source tokens. Each sentence counts as long as the longest, with
-        its end mark. Only a batch of one sentence may be longer. Return [] if no sentence fits or waits.
+        its end token. Only a batch of one sentence may be longer. Return [] if no sentence fits or waits.
         """
 
     def put_back(self, sentences: Sequence[Sentence]) -> None:

@@ -52,11 +52,11 @@ class Ensemble:
 
     @property
     def longest(self) -> int:
-        """Maximum source or target tokens, with the end mark, that every model can take. 0 is no limit."""
+        """Maximum source or target tokens, with the end token, that every model can take. 0 is no limit."""
         return min(filter(None, (model.config.limit for model in self.models)), default=0)
 
     def start(self, sources: Sequence[Sequence[int]], slots: int) -> list[DecodingCache]:
-        """Encode `sources`, ids without end marks. Return each model's cache, with `slots` slots per
+        """Encode `sources`, ids without end tokens. Return each model's cache, with `slots` slots per
         sentence."""
         ended = self.models[0].source_vocabulary.ended
         source_S, source = flat([ended(tokens) for tokens in sources], self.device)

@@ -9,7 +9,7 @@ from nmt_cli.decoding.ensemble import Ensemble
 from nmt_cli.ragged import flat
 
 Pair = tuple[Sequence[int], Sequence[int]]
-"""Source and target as ids, without end marks."""
+"""Source and target as ids, without end tokens."""
 
 TOKENS = 2048
 """Maximum source plus target tokens of a batch. Log-probabilities of all vocabulary entries are in memory."""
@@ -17,7 +17,7 @@ TOKENS = 2048
 
 @torch.inference_mode()
 def token_scores(ensemble: Ensemble, pairs: Sequence[Pair]) -> list[list[float]]:
-    """Return for each pair the log-probabilities of its target tokens, then that of the end mark."""
+    """Return for each pair the log-probabilities of its target tokens, then that of the end token."""
     results: dict[int, list[float]] = {}
     for numbers in _batches(pairs):
         batch = [pairs[number] for number in numbers]
@@ -42,7 +42,7 @@ def token_scores(ensemble: Ensemble, pairs: Sequence[Pair]) -> list[list[float]]
 
 def _batches(pairs: Sequence[Pair]) -> Iterator[list[int]]:
     """Yield lists of indices of pairs, by ascending target length. A list has at most `TOKENS` source and
-    target tokens together, with end marks. A longer pair has a list of its own."""
+    target tokens together, with end tokens. A longer pair has a list of its own."""
     batch: list[int] = []
     tokens = 0
     for number in sorted(range(len(pairs)), key=lambda i: len(pairs[i][1])):

@@ -183,7 +183,7 @@ CROSS = torch.tensor(
 def test_a_token_is_aligned_by_the_guided_head_or_by_certain_heads(guided: bool, aligned: list[int]) -> None:
     none = torch.zeros(0)
     maps = AttentionMaps([5, 6, END], [7, 8, END], True, none, none, CROSS, guided=guided)
-    assert maps.alignment() == aligned  # never the end mark, which is the likeliest in the first row
+    assert maps.alignment() == aligned  # never the end token, which is the likeliest in the first row
 
 
 def test_all_alignments_of_a_guided_model_are_those_of_its_head(build: Callable[..., Transformer]) -> None:

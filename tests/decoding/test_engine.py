@@ -36,7 +36,7 @@ class Room:
     place: Where = "encode"
     sentences: int = 10**9
     tokens: int = 10**9
-    """Of the longest sentence, end mark counted."""
+    """Of the longest sentence, end token counted."""
 
     age: int = 0
     """Memory gets short only after so many steps."""

@@ -27,7 +27,7 @@ def one_by_one(ensemble: Ensemble, pair: Pair) -> list[float]:
     actual = []
     with torch.inference_mode():
         caches = ensemble.start([source], 1)
-        previous = end  # these models start with the end mark
+        previous = end  # these models start with the end token
         for token in [*target, end]:
             log_probs = ensemble.step(torch.tensor([previous]), torch.tensor([0]), caches, len(target) + 1)
             actual.append(float(log_probs[0, token]))

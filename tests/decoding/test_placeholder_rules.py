@@ -61,7 +61,7 @@ def test_a_translation_has_no_more_join_symbols_than_the_source() -> None:
 
 
 @given(seed=st.integers(0, 100))
-@example(seed=94)  # the likeliest first token is the unknown token, and the next is the end mark
+@example(seed=94)  # the likeliest first token is the unknown token, and the next is the end token
 @settings(max_examples=3)
 def test_the_best_translation_with_the_placeholder_is_returned(seed: int) -> None:
     config = SearchConfig(beam=60, n_best=1, cap_ratio=0.0, cap_extra=3, length_penalty=0.0)

@@ -189,7 +189,7 @@ def test_progress_is_that_of_a_definition_in_plain_words() -> None:
 
 
 def test_a_form_completed_at_the_maximum_length_is_not_joined() -> None:
-    """All tokens but the form would join it. So the end mark may follow, although it is the least likely."""
+    """All tokens but the form would join it. So the end token may follow, although it is the least likely."""
     entries = ["", "", *["x"] * (ENTRIES - 2)]
     entries[4] = "▁x"
     parts = word_parts(tuple(entries))

@@ -27,7 +27,7 @@ BLOCK = 32
 class LengthRule:
     """Divides the sum of log-probabilities of a hypothesis by a penalty that grows with its length.
 
-    The length is the number of target tokens with the end mark.
+    The length is the number of target tokens with the end token.
     """
 
     name: Rule
@@ -56,7 +56,7 @@ class Choice:
     """
 
     ended_totals: Tensor
-    """[B, E]: totals with the end mark."""
+    """[B, E]: totals with the end token."""
 
     ended_parents: Tensor
     live_totals: Tensor
@@ -77,10 +77,10 @@ class Beams:
     """[B]: number of tokens of the live hypotheses of each sentence."""
 
     caps: Tensor
-    """[B]: maximum number of tokens of a translation, without the end mark."""
+    """[B]: maximum number of tokens of a translation, without the end token."""
 
     pieces: Tensor
-    """[B]: number of tokens of each source, without the end mark."""
+    """[B]: number of tokens of each source, without the end token."""
 
     totals: Tensor
     """[B, N]: sums of log-probabilities."""
@@ -98,7 +98,7 @@ class Beams:
     """[B, K], best first."""
 
     ended_lengths: Tensor
-    """[B, K]: number of tokens with the end mark."""
+    """[B, K]: number of tokens with the end token."""
 
     ended_tokens: Tensor
     """[B, K, T]"""
@@ -185,7 +185,7 @@ class Beams:
         most max(`reach` x current length, source length), and at most the cap.
         """
         longest = torch.maximum(reach * self.ages, self.pieces).minimum(self.caps)
-        # 1 is added because lengths include the end mark.
+        # 1 is added because lengths include the end token.
         bound = rule.bound(self.totals, self.ages[:, None] + 1, longest[:, None] + 1)
         # A hypothesis that could only equal the K-th best would change nothing.
         self.totals = self.totals.masked_fill(bound <= self.ended_scores[:, -1:], -torch.inf)
@@ -238,7 +238,7 @@ class Beams:
         if waits and not bool((indices >= self.ended_scores.shape[1]).any()):
             return
         self.ended_lengths = torch.cat([self.ended_lengths, lengths], dim=1).gather(1, indices)
-        # The end mark takes the room of a token for its score. Its id is never read, so it is 0.
+        # The end token takes the room of a token for its score. Its id is never read, so it is 0.
         tokens = _grown(self.tokens, parents, torch.zeros_like(parents), self.ages)
         token_totals = _grown(self.token_totals, parents, totals, self.ages)
         self.ended_tokens = _chosen(torch.cat([self.ended_tokens, tokens], dim=1), indices)

@@ -18,7 +18,7 @@ NEVER = np.float32(-np.inf)
 
 
 BeamRules = namedtuple("BeamRules", "banned end gnmt exponent reach enough")
-"""Settings of a search: ids that are never written, the end mark, whether the length rule is "gnmt", its
+"""Settings of a search: ids that are never written, the end token, whether the length rule is "gnmt", its
 exponent, `SearchConfig.reach`, and the number of finished hypotheses that end the search for a sentence."""
 
 BeamState = namedtuple(
@@ -79,7 +79,7 @@ def _copy(values, copies, count):
 def _end(b, score, total, parent, state):
     """Insert a finished hypothesis into the K best of sentence `b` if `score` exceeds the K-th best score.
 
-    The tokens are those of slot `parent` and an end mark, stored as 0. `total` is the sum with the end mark.
+    Its tokens are those of slot `parent` and an end token, stored as 0. `total` includes the end token.
     """
     scores_K, lengths_K = state.ended_scores[b], state.ended_lengths[b]
     tokens_KT, totals_KT = state.ended_tokens[b], state.ended_token_totals[b]
@@ -95,7 +95,7 @@ def _end(b, score, total, parent, state):
     scores_K[k], lengths_K[k] = score, age + 1
     _copy(state.tokens[b, parent], tokens_KT[k], age)
     _copy(state.token_totals[b, parent], totals_KT[k], age)
-    tokens_KT[k, age], totals_KT[k, age] = 0, total  # the end mark takes the room of a token for its score
+    tokens_KT[k, age], totals_KT[k, age] = 0, total  # the end token takes the room of a token for its score
 
 
 @njit(**OPTIONS)
@@ -150,9 +150,9 @@ def _likeliest(x_RV, raw, banned, steps_RW, tokens_RW):
 def _continue(b, count, best, rules, state, parents_N):
     """Apply the `count` best continuations of sentence `b` to `state`. Write the parent of each slot.
 
-    `best` has the totals, parents and tokens that `_rank` wrote. A continuation with the end mark finishes if
-    it is among the first N, and is left out otherwise. The first N without end mark become live. With one
-    slot, none becomes live after an end mark. A slot without a continuation becomes free and its own parent.
+    `best` has the totals, parents and tokens that `_rank` wrote. A continuation with the end token finishes
+    if it is among the first N, and is left out otherwise. The first N without end token become live. With one
+    slot, none becomes live after an end token. A slot without a continuation becomes free and its own parent.
     """
     totals_E, parents_E, tokens_E = best
     slots, age, totals_N = len(parents_N), state.ages[b], state.totals[b]
@@ -165,7 +165,7 @@ def _continue(b, count, best, rules, state, parents_N):
                 live += 1
         elif e < slots:
             state.ended[b] += 1
-            over = slots == 1  # greedy search ends when the end mark is the likeliest token
+            over = slots == 1  # greedy search ends when the end token is the likeliest token
             score = totals_E[e] / _penalty(np.float32(age + 1), rules.gnmt, rules.exponent)
             _end(b, score, totals_E[e], parents_E[e], state)
     for slot in range(live, slots):

@@ -35,15 +35,15 @@ class History:
 
 
 Rule = Callable[[Tensor, History, int], None]
-"""Changes log-probabilities of the next token in place, given the rows and the id of the end mark."""
+"""Changes log-probabilities of the next token in place, given the rows and the id of the end token."""
 
 
 def penalise_repetition(log_probs_RV: Tensor, history: History, end: int, factor: float) -> None:
-    """Multiply the log-probabilities of tokens that the row has by `factor`, once per token. The end mark is
+    """Multiply the log-probabilities of tokens that the row has by `factor`, once per token. The end token is
     exempt."""
     positions_T = torch.arange(history.tokens_RT.shape[1], device=history.ages_R.device)
     written_RT = positions_T < history.ages_R[:, None]
-    # Positions that are not written yet count as the end mark, whose factor is 1.
+    # Positions that are not written yet count as the end token, whose factor is 1.
     seen_RT = history.tokens_RT.masked_fill(~written_RT, end)
     factors_RT = torch.where(seen_RT == end, 1.0, factor)
     # A token written twice is penalised once: both of its entries have the same value.
@@ -51,7 +51,7 @@ def penalise_repetition(log_probs_RV: Tensor, history: History, end: int, factor
 
 
 def forbid_repeated_ngrams(log_probs_RV: Tensor, history: History, end: int, size: int) -> None:
-    """Forbid tokens that complete an n-gram of `size` tokens that is in the row. The end mark is exempt."""
+    """Forbid tokens that complete an n-gram of `size` tokens that is in the row. The end token is exempt."""
     tokens_RT, ages_R = history.tokens_RT, history.ages_R
     if tokens_RT.shape[1] < size:
         return
@@ -62,14 +62,14 @@ def forbid_repeated_ngrams(log_probs_RV: Tensor, history: History, end: int, siz
     written_RW = starts_W <= ages_R[:, None] - size
     again_RW = (rows_RWN[:, :, :-1] == last_RM[:, None]).all(-1) & written_RW
     banned_RV = torch.zeros_like(log_probs_RV, dtype=torch.bool)
-    # Windows that do not match point at the end mark, which is allowed again below.
+    # Windows that do not match point at the end token, which is allowed again below.
     banned_RV.scatter_(1, rows_RWN[:, :, -1].masked_fill(~again_RW, end), True)
     banned_RV[:, end] = False
     log_probs_RV.masked_fill_(banned_RV, -torch.inf)
 
 
 def forbid_banned_sequences(log_probs_RV: Tensor, history: History, end: int) -> None:
-    """Forbid tokens that complete a banned sequence of the row's sentence. The end mark is exempt."""
+    """Forbid tokens that complete a banned sequence of the row's sentence. The end token is exempt."""
     rows: list[int] = []
     ids: list[int] = []
     for row, (tokens, item) in enumerate(zip(history.paths(), history.items_R, strict=True)):
@@ -77,7 +77,7 @@ def forbid_banned_sequences(log_probs_RV: Tensor, history: History, end: int) ->
             banned = item.bans.get(tuple(tokens[item.age - length :]), ()) if length <= item.age else ()
             rows += [row] * len(banned)
             ids += banned
-    # If the end mark were banned, a hypothesis would have to continue to its cap.
+    # If the end token were banned, a hypothesis would have to continue to its cap.
     ends_R = log_probs_RV[:, end].clone()
     log_probs_RV[rows, ids] = -torch.inf
     log_probs_RV[:, end] = ends_R
@@ -94,7 +94,7 @@ def bans_of(sequences: Sequence[Sequence[int]]) -> Bans:
 def require_placeholders(log_probs_RV: Tensor, history: History, end: int) -> None:
     """Require each placeholder of the source exactly once, in rows of sentences with rules about them.
 
-    While wanted placeholders are missing, forbid the end mark. If it is likeliest, or `room` suffices only
+    While wanted placeholders are missing, forbid the end token. If it is likeliest, or `room` suffices only
     for missing placeholders, allow only these. Always forbid other placeholders, and the `join` symbol once
     the row has it `joins` times.
     """

@@ -24,7 +24,7 @@ def best(log_probs_RV: Tensor, rows_R: Tensor, totals_BN: Tensor, end: int, dive
     continuation of a hypothesis is ranked (k - 1) x `diversity` lower (Li et al. 2016).
     """
     sentences, slots = totals_BN.shape
-    width = min(slots + 1, log_probs_RV.shape[1])  # one candidate per slot, and an end mark
+    width = min(slots + 1, log_probs_RV.shape[1])  # one candidate per slot, and an end token
     steps_RW, tokens_RW = top(log_probs_RV, width)
     totals_RW = steps_RW + totals_BN.flatten()[rows_R, None]
     if len(rows_R) < sentences * slots:

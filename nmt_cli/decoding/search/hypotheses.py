@@ -38,7 +38,7 @@ class Sentence:
     """Identifies the sentence in its queue, and seeds its random draws."""
 
     tokens: Sequence[int]
-    """Without end mark."""
+    """Without end token."""
 
     prefix: Sequence[int] = ()
     """Ids at the beginning of each translation."""
@@ -65,7 +65,7 @@ class Sentence:
 
     @property
     def least_tokens(self) -> int:
-        """Minimum number of tokens, without the end mark: the prefix, wanted placeholders, and terms."""
+        """Minimum number of tokens, without the end token: the prefix, wanted placeholders, and terms."""
         required = len(self.placeholders.wanted) if self.placeholders else 0
         if sizes := [*map(largest, self.terms)]:
             # A token may have to end a word. A placeholder may interrupt a form, which then starts again.
@@ -80,7 +80,7 @@ class BatchItem:
     sentence: Sentence
 
     cap: int
-    """Maximum number of tokens of a translation, without the end mark."""
+    """Maximum number of tokens of a translation, without the end token."""
 
     bans: Bans
 
@@ -95,7 +95,7 @@ class BatchItem:
 
     @property
     def room(self) -> int:
-        """Number of tokens that may still come before the end mark. Negative after a step at the cap."""
+        """Number of tokens that may still come before the end token. Negative after a step at the cap."""
         return self.cap - self.age
 
     def forced_token(self, end: int) -> int | None:
@@ -112,19 +112,19 @@ class Hypothesis:
     """A finished translation as ids."""
 
     tokens: Sequence[int]
-    """Without end mark."""
+    """Without end token."""
 
     score: float
     """The sum of the log-probabilities, divided by the length penalty."""
 
     token_scores: Sequence[float]
-    """The log-probability of each token, and of the end mark."""
+    """The log-probability of each token, and of the end token."""
 
     rank_score: float | None = None
     """The score that ranks it among the hypotheses of the sentence, if `score` does not."""
 
     attention_TS: NDArray[np.float32] | None = field(default=None, compare=False)
-    """[tokens, source tokens + 1]: the attention of each token to the source and its end mark, in the last
+    """[tokens, source tokens + 1]: the attention of each token to the source and its end token, in the last
     layer, as mean over the heads. Only for a sentence that is `aligned`."""
 
 
@@ -133,7 +133,7 @@ class Scored:
     """The log-probabilities of a translation under a model or an ensemble."""
 
     tokens: Sequence[str]
-    """Tokens with the end mark. A line in parts has an end mark after each part."""
+    """Tokens with the end token. A line in parts has an end token after each part."""
 
     token_scores: Sequence[float]
     """The log-probability of each of `tokens`."""

@@ -30,7 +30,7 @@ from nmt_cli.text.vocabulary import Vocabulary
 
 
 class Forced(NamedTuple):
-    """Tokens that must come next: the next token of a prefix, or the end mark at the cap."""
+    """Tokens that must come next: the next token of a prefix, or the end token at the cap."""
 
     tokens_R: NDArray[np.int64]
     """The token of each row, or -1 if every token is possible."""

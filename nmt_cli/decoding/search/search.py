@@ -81,7 +81,7 @@ class Search:
         # Not right after sentences are done: if compacting ran out of memory, their results would be lost.
         if len(self.sentences) <= COMPACT_AT * len(self._items):
             self._compact(self._beams)
-        self._beams.make_room(max(item.age for item in self._items) + 2)  # a token and the end mark
+        self._beams.make_room(max(item.age for item in self._items) + 2)  # a token and the end token
         plan = self._planner.plan(self._items, self._beams)
         self._stepper.step(plan, self._beams, self._caches)
         for item in self._items:

@@ -98,7 +98,7 @@ class TorchStepper:
         return x_RV
 
     def _coverage(self, caches: Caches) -> Tensor:
-        """Return [B, N]: the penalty times the sum of log(min(c, 1)) over source tokens without end marks.
+        """Return [B, N]: the penalty times the sum of log(min(c, 1)) over source tokens without end tokens.
 
         c is the attention to a token so far, as the weighted mean of the models.
         """
@@ -106,7 +106,7 @@ class TorchStepper:
         covered = [weight * cache.mean_coverage() for weight, cache in weighted]
         # As in GNMT, more than 1 counts as 1. The logarithm of 0 must stay finite.
         attention_BNS = torch.stack(covered).sum(0).clamp(torch.finfo(torch.float32).tiny, 1.0)
-        seen_BS = F.pad(caches[0].source_seen[:, 1:], (0, 1))  # all but the end marks
+        seen_BS = F.pad(caches[0].source_seen[:, 1:], (0, 1))  # all but the end tokens
         out: Tensor = self._config.coverage_penalty * (attention_BNS.log() * seen_BS[:, None]).sum(2)
         return out
 

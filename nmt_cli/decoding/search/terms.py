@@ -179,7 +179,7 @@ class TermsRule:
     """The total after each token."""
 
     tight_R: Bools
-    """Whether the room before the end mark is just enough for the terms at risk."""
+    """Whether the room before the end token is just enough for the terms at risk."""
 
     progress: Progress
     parts: WordParts
@@ -190,7 +190,7 @@ class TermsRule:
         """Set to -inf all continuations of sentences with terms that the beam does not take.
 
         A hypothesis ends only with all terms. If room is tight, only missing terms are allowed. A row to
-        which other rules leave only the end mark may end.
+        which other rules leave only the end token may end.
         """
         numbers_R = torch.from_numpy(self.numbers_R).to(log_probs_RV.device)
         found = self._candidates(log_probs_RV[numbers_R], end)
@@ -203,7 +203,7 @@ class TermsRule:
         log_probs_RV[rows, tokens] = log_probs
 
     def _candidates(self, own_RV: Tensor, end: int) -> Candidates:
-        """Return the tokens that may follow each row: those of forms, the end mark, and the likeliest.
+        """Return the tokens that may follow each row: those of forms, the end token, and the likeliest.
         Overwrite `own_RV`."""
         state, device, count = self.progress, own_RV.device, min(self.slots + 1, own_RV.shape[1])
         # Of equal tokens, take one that completes a form, else the one that continues the longest.

@@ -50,7 +50,7 @@ def model_of(
 
 @torch.no_grad()
 def log_probs(model: Transformer, source: Sequence[int], target: Sequence[int]) -> torch.Tensor:
-    """Return [tokens and end mark, V]: log-probabilities by a full forward pass."""
+    """Return [tokens and end token, V]: log-probabilities by a full forward pass."""
     tokens = torch.tensor([*source, END])
     expected = torch.tensor([*target, END])
     decoded = model(tokens, expected, Layout.of([len(tokens)]), Layout.of([len(expected)]))

@@ -30,7 +30,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "shared": {},
     "separate": {"vocabularies": "separate", "activation_function": "gelu"},
     "untied, fp16, pickled": {"vocabularies": "untied", "half": True, "pickled": True},
-    "end mark 7, relu": {"end": 7, "activation_function": "relu"},
+    "end token 7, relu": {"end": 7, "activation_function": "relu"},
 }
 ODD_LINES = [f"{CODES[0]} abba deg", "…?! ÄÖ 5", "e\u0301 “b” \u00a0 x", "日本 ab"]
 LINES = [*sentences("source", 12, seed=3), *ODD_LINES]

@@ -38,7 +38,7 @@ def shares(sources: Sequence[str], targets: Sequence[str], attention: Sequence[n
 def test_the_first_token_of_a_word_aligns_it() -> None:
     attention_TS = np.full((5, 6), 1 / 6)
     attention_TS[0] = [0, 0, 0.5, 0.5, 0, 0]  # c of "cat" attends to "cat"
-    attention_TS[4] = [0.5, 0, 0, 0, 0, 0.5]  # "a" attends to "a" and to the end mark
+    attention_TS[4] = [0.5, 0, 0, 0, 0, 0.5]  # "a" attends to "a" and to the end token
     assert shares(["a cat"], ["cat a"], [attention_TS]) == [{1: 1.0}, {0: 0.5}]
 
 
