@@ -183,4 +183,4 @@ def keep_only(run: Path, steps: set[int]) -> None:
             doomed = folder.with_name(f".{folder.name}.unfinished")
             # Rename first, so that a kill during removal leaves no incomplete checkpoint.
             folder.rename(doomed)
-            shutil.rmtree(doomed)
+            shutil.rmtree(doomed, ignore_errors=True)  # `sweep` removes what another process still reads

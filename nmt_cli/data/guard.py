@@ -119,10 +119,10 @@ class DatasetGuard(ExitStack):
             if os.fstat(file).st_size != self._written[name]["bytes"]:
                 raise self._changed(name)
 
-    def check_contents(self) -> None:
-        """Wait for the verification and raise its error, if any. Hash each file whose times changed since the
-        last check. Raise `UserError` for a file of another size or hash."""
-        self._verified.result()
+    def check_contents(self, seconds: float | None = None) -> None:
+        """Wait for the verification, at most `seconds`, and raise its error, if any. Hash each file whose
+        times changed since the last check. Raise `UserError` for a file of another size or hash."""
+        wait([self._verified], seconds)
         self.check_quickly()
         for name, file in self._files.items():
             if (times := TIMES(os.fstat(file))) == self._times[name]:

@@ -67,7 +67,7 @@ class OptimizerConfig:
     beta2: float = setting(0.98, least=0, below=1)
     """Decay of the running mean of squared gradients."""
 
-    epsilon: float = setting(1e-9, least=0)
+    epsilon: float = setting(1e-9, above=0)
     """Added to the root of the mean squared gradient. Muon does without it."""
 
     weight_decay: float = setting(0.0, least=0, needs="optimizer.kind=adamw")

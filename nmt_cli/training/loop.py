@@ -13,6 +13,7 @@ from nmt_cli.data.batching.loader import Loader, LocalBatch
 from nmt_cli.data.guard import DatasetGuard
 from nmt_cli.errors import UserError
 from nmt_cli.training.progress import STOP, TIME_UP, Limits, Position, refuse_no_steps
+from nmt_cli.training.step.distributed import LostContact
 from nmt_cli.training.step.schedule import learning_rate
 from nmt_cli.training.step.trainer import Trainer
 from nmt_cli.training.tracking.events import Doing, Note, Report, Warned
@@ -46,7 +47,8 @@ class Loop:
                 stepped = self.resumed or self.position.step > first_step
                 if not stepped:
                     refuse_no_steps(self.trainer.config, first_step, batch.epoch)
-                if stepped and not self.limits.reached(batch.epoch):  # the last step does both in any case
+                # After a stop, there may be no time to validate. `_end` does both after the last step.
+                if stepped and not requests & STOP and not self.limits.reached(batch.epoch):
                     self._validate_and_save(batch.epoch, requests)
                 # The ranks agreed on the requests after the last step, so all stop before the same step.
                 if requests & STOP or self._is_over(batch.epoch, requests):
@@ -71,14 +73,13 @@ class Loop:
 
     def _step(self, batch: LocalBatch) -> None:
         """Take a step on `batch`, update the position and the average weights, and record the step."""
-        self.position.step += 1
-        self.position.epoch, self.position.batch = batch.epoch, batch.number + 1
+        self.position.advance(batch.epoch, batch.number)
         self.report(Doing("training", self.position.step, batch.epoch))
         self.trainer.group.busy("training")
         rate = self._learning_rate()
         measured = self.trainer.step(self.position.step, rate, batch, self.loader)
         if self.validator.ema:
-            self.validator.ema.update(self.position.step)
+            self.validator.ema.update(self.position.updates)
         self.recorder.step(rate, batch, measured)
 
     def _learning_rate(self) -> float:
@@ -101,8 +102,7 @@ class Loop:
         next batch. If it is larger than that of the last step, this step ended an epoch."""
         epochs = next_epoch if next_epoch > self.position.epoch else 0
         is_among_best = self.validator.due(epochs) and self._validate()
-        save_due = self.limits.save_due(requests, epochs) and self.saver.begun != self.position.step
-        if is_among_best or save_due:
+        if is_among_best or self.limits.save_due(requests, epochs, self.saver.begun):
             self._try_to_save()
 
     def _validate(self) -> bool:
@@ -142,10 +142,10 @@ class Loop:
         self.recorder.restart_clock()
 
     def _warn_on_failure(self, saving: Callable[[], None]) -> None:
-        """Call `saving`. Turn a `UserError` or `OSError` into a warning, but let `Moved` pass."""
+        """Call `saving`. Turn a `UserError` or `OSError` into a warning, except `Moved` and `LostContact`."""
         try:
             saving()
-        except Moved:
+        except (Moved, LostContact):
             raise
         except (UserError, OSError) as error:
             self.report(Warned(f"step {self.saver.begun} could not be saved, training continues: {error}"))
@@ -164,8 +164,9 @@ class Loop:
         if validates or self.saver.step != self.position.step:
             self.saver.save()
             self.saver.wait()  # no rank leaves before all is saved
-        # A run that is stopped in its very last step is complete.
-        complete = not stopped or self.position.step >= self.trainer.config.training.max_steps
+        # A run that is stopped in its very last step is complete, if it has nothing to validate.
+        last = self.position.step >= self.trainer.config.training.max_steps
+        complete = not stopped or (last and not (unvalidated and self.validator.enabled))
         if self.position.step == first_step and not unvalidated:
             return complete  # the reports show this state already
         self.recorder.standing("done" if complete else "stopped")

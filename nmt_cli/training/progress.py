@@ -29,6 +29,10 @@ class Position:
     seconds: float = 0.0
     """Duration up to the last checkpoint, with all resumed parts."""
 
+    updates: int = 0
+    """Number of updates of the optimiser's state and of the moving average. It is more than `step` if
+    start.take has the optimiser without the schedule."""
+
     device_seconds: float = 0.0
     """Seconds times devices, where each resumed part counts its own number of devices."""
 
@@ -40,6 +44,14 @@ class Position:
 
     judged: dict[str, dict[str, float]] = field(default_factory=dict)
     """Every metric of the first validation set at each validated step."""
+
+    judged_on: str = ""
+    """A hash of the first validation set, or "" before the first validation."""
+
+    def advance(self, epoch: int, batch: int) -> None:
+        """Count a step on `batch` of `epoch`."""
+        self.step, self.updates = self.step + 1, self.updates + 1
+        self.epoch, self.batch = epoch, batch + 1
 
 
 class Clock:
@@ -167,9 +179,13 @@ class Limits:
             requests |= TIME_UP if self.clock.time_is_up else 0
         return requests
 
-    def save_due(self, requests: int, epochs: int) -> bool:
-        """Return whether `requests` has `SAVE`, or an interval of checkpoints ended. See `interval_ended`."""
-        return bool(requests & SAVE) or interval_ended(self.config.checkpoints, self.position.step, epochs)
+    def save_due(self, requests: int, epochs: int, begun: int) -> bool:
+        """Return whether `requests` has `SAVE`, or an interval of checkpoints ended (see `interval_ended`).
+        The step of the latest save, `begun`, is not due again. With several ranks, requests come a step late,
+        so the first one after a save was made before it, and does not count."""
+        step = self.position.step
+        requested = bool(requests & SAVE) and begun != step - 1
+        return begun != step and (requested or interval_ended(self.config.checkpoints, step, epochs))
 
     def refuse_divergence(self, lines: Sequence[Mapping[str, Any]]) -> None:
         """Count in the position how many of the latest steps in a row were left out, from log `lines`. Raise

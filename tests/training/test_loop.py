@@ -4,6 +4,7 @@ import resource
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from nmt_cli.checkpoints.run_folder import read_state, save_checkpoint
 from nmt_cli.data.dataset import Dataset
 from nmt_cli.data.preprocessing.preprocess import Outcome
 from nmt_cli.training.tracking.events import Doing, Event, Progress, Saved, Validated, Warned
-from tests.checks import differing
+from tests.checks import differing, refusal
 from tests.training.runs import (
     Complaint,
     Go,
@@ -146,11 +147,12 @@ def test_a_run_stopped_anywhere_near_the_end_of_an_epoch_continues_as_if_it_were
     settings = (*BY_EPOCHS, "model.residual_dropout=0.3", "training.max_steps=8")
     go(*settings, out=tmp_path / "whole")
     first, second = ends_of_epochs(tmp_path / "whole")
-    for step in (first - 1, first, first + 1, second, 8):
+    for before, step in pairwise((0, first - 1, first, first + 1, second, 8)):
         complete, events = go(*settings, out=tmp_path / "parts", stop_at=step)
-        assert complete is (step == 8)
-        assert of_kind(Validated, events) == [end for end in (first, second) if step == end]
-        assert of_kind(Saved, events) == [step]
+        assert not complete
+        # If the part before stopped at the end of an epoch, this part validates that first.
+        assert of_kind(Validated, events) == [end for end in (first, second) if end == before]
+        assert of_kind(Saved, events)[-1] == step
     _, events = go(*settings, out=tmp_path / "parts")
     assert of_kind(Validated, events) == [8]
     assert timeless(tmp_path / "parts") == timeless(tmp_path / "whole")
@@ -158,6 +160,32 @@ def test_a_run_stopped_anywhere_near_the_end_of_an_epoch_continues_as_if_it_were
         assert not differing(tensors_of(tmp_path / "parts", file), tensors_of(tmp_path / "whole", file))
     states = [read_state(tmp_path / name / "last") for name in ("parts", "whole")]
     assert states[0]["scores"] == states[1]["scores"]
+
+
+def test_a_stop_saves_without_validation_which_follows_when_the_run_resumes(go: Go, run: Path) -> None:
+    settings = ("validation.every_steps=2", "training.max_steps=4")
+    complete, events = go(*settings, stop_at=4)
+    assert not complete
+    assert (of_kind(Validated, events), of_kind(Saved, events)) == ([2], [2, 4])
+    complete, events = go(*settings)
+    assert complete
+    assert (of_kind(Validated, events), list(read_state(run / "last")["scores"])) == ([4], ["2", "4"])
+
+
+def test_a_run_does_not_compare_scores_of_different_validation_sets(
+    go: Go, run: Path, make: Callable[..., Outcome], toy: str, dev: str, toy_dataset: Path, tmp_path: Path
+) -> None:
+    go("validation.every_steps=2", "training.max_steps=2")
+    for side in ("en", "de"):
+        lines = Path(f"{dev}.{side}").read_text(encoding="utf-8").splitlines(keepends=True)
+        half = "".join(lines[: len(lines) // 2])
+        (tmp_path / f"half.{side}").write_text(half, encoding="utf-8")
+    make(tmp_path / "data", [toy], valid=[str(tmp_path / "half")], reuse=toy_dataset)
+    assert refusal(go, "validation.every_steps=2", dataset=tmp_path / "data") == (
+        f"{run} was validated on another first set, so its scores cannot be compared with later ones. "
+        "Restore the set, or choose another --out."
+    )
+    assert go("validation.every_steps=2")[0]
 
 
 def test_patience_counts_the_validations_of_epochs(go: Go, run: Path) -> None:

@@ -56,13 +56,28 @@ def test_the_first_rank_requests_by_time_and_each_rank_may_stop(
 
 def test_saving_is_by_steps_by_epochs_or_by_minutes(tiny: Tiny) -> None:
     by_steps, by_epochs = tiny("checkpoints.every_steps=4"), tiny("checkpoints.every_epochs=2")
-    due = [step for step in range(10) if limits(by_steps, Position(step=step)).save_due(0, 0)]
+    due = [step for step in range(10) if limits(by_steps, Position(step=step)).save_due(0, 0, 0)]
     assert due == [4, 8]
-    assert [n for n in range(6) if limits(by_epochs, Position(step=4)).save_due(0, n)] == [2, 4]
+    assert [n for n in range(6) if limits(by_epochs, Position(step=4)).save_due(0, n, 0)] == [2, 4]
     for config in (by_steps, by_epochs):
         assert limits(config, Position()).requests(True, 1e9) == 0
     by_minutes = limits(tiny(), Position(step=4))
-    assert [by_minutes.save_due(requests, 1) for requests in (0, STOP, SAVE)] == [0, 0, 1]
+    assert [by_minutes.save_due(requests, 1, 0) for requests in (0, STOP, SAVE)] == [0, 0, 1]
+
+
+@pytest.mark.parametrize(("delay", "saved"), [(0, [5, 10, 15]), (1, [6, 12, 18])], ids=["alone", "ranks"])
+def test_minutes_lead_to_one_save_even_if_ranks_agree_a_step_later(
+    tiny: Tiny, delay: int, saved: list[int]
+) -> None:
+    position, begun, saves = Position(), 0, list[int]()
+    run_limits = limits(tiny("checkpoints.every_minutes=5"), position)
+    requests = [0] * delay
+    for position.step in range(1, 20):  # a step takes a minute
+        requests.append(run_limits.requests(True, 60.5 * (position.step - begun)))
+        if run_limits.save_due(requests.pop(0), 0, begun):
+            begun = position.step
+            saves.append(begun)
+    assert saves == saved
 
 
 @pytest.mark.parametrize(

@@ -71,6 +71,11 @@ class Mixture:
         """Return the first time at which `epoch` epochs of the counted corpus are complete."""
         return -(-epoch * self.sizes[self.counted] * ONE // self.shares[self.counted])
 
+    @property
+    def pairs_of_epoch(self) -> int:
+        """Number of pairs of all corpora in the first epoch of the counted corpus."""
+        return self._begin(1)
+
     def fractions(self) -> dict[str, float]:
         """Return the share of each corpus, from 0 to 1, without corpora of share 0."""
         return {name: share / ONE for name, share in zip(self.names, self.shares, strict=True) if share}
@@ -206,7 +211,8 @@ class MixedPlan:
         self._config, self._seed, self._corpora = batch, seed, corpora
         self._streams = [Stream(split, corpus, n, batch, seed) for n, corpus in enumerate(corpora)]
         self.mixture: Mixture = mixture(corpora, [stream.size for stream in self._streams], mixing)
-        self._left_out = len(split) - sum(self.mixture.sizes)
+        sizes = zip(corpora, self.mixture.sizes, self.mixture.shares, strict=True)
+        self._left_out = sum(corpus.pairs - size for corpus, size, share in sizes if share)
 
     def rounds(self, epoch: int) -> int:
         """Return the number of rounds in `epoch`, an epoch of the corpus whose epochs are counted."""

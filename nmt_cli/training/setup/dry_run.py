@@ -119,13 +119,13 @@ def forecast(
     mixed = mixed_plan(dataset, config.batch, config.mixing, config.training.seed)
     epoch = _epoch(split, config, mixed, trial.cut)
     count, trained_count = parameters(trainer.model), sum(p.numel() for p in trained(trainer.model))
-    steps, seconds = estimate(split, config, trial, position, epoch.batches)
+    steps, seconds = estimate(split, config, trial, position, epoch.pairs, epoch.batches)
     state_count = sum(tensor.numel() for tensor in trainer.optimizer.tensors().values())
     average_count = sum(tensor.numel() for tensor in trainer.optimizer.average().values())
     # The moving average is a copy of all weights.
     size = FLOAT_BYTES * (count + state_count + count * bool(config.optimizer.ema))
     existing = next(folder for folder in (resolved(run), *resolved(run).parents) if folder.is_dir())
-    count_at_most, free = checkpoints_at_most(config.checkpoints), shutil.disk_usage(existing).free
+    count_at_most, free = checkpoints_at_most(config), shutil.disk_usage(existing).free
     validates = any(split.role == "valid" for split in dataset.splits.values())
     tokens = epoch.source_tokens / epoch.batches, epoch.target_tokens / epoch.batches
     vocabulary = len(identity.tokenizers.target.vocabulary)

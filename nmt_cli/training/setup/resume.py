@@ -31,7 +31,11 @@ from nmt_cli.training.step.trainer import MixedPrecision, Trainer
 from nmt_cli.training.tracking.events import Note, Report, Warned
 from nmt_cli.training.tracking.history import History
 
-TAKEN = {"optimizer": (), "schedule": ("step", "seconds", "device_seconds"), "data": ("epoch", "batch")}
+TAKEN = {
+    "optimizer": ("updates",),
+    "schedule": ("step", "seconds", "device_seconds"),
+    "data": ("epoch", "batch"),
+}
 """The entries of the position that belong to each part of start.take."""
 
 OF_BATCHES, SEED = ("batch", "mixing", "sampling", "augment"), "training.seed"
@@ -70,8 +74,18 @@ def refuse_foreign(run: Path) -> None:
         refuse_other_files(run, "run", CONFIG, hidden=False)
 
 
-def refuse_other_comet(run: Path, history: History, comet: Comet) -> None:
-    """Raise `UserError` if the latest validation of a run that has COMET scores used another model."""
+def refuse_other_scores(
+    run: Path, position: Position, history: History, first_set: str, comet: Comet | None
+) -> None:
+    """Raise `UserError` if `position` has scores of another set than that with the hash `first_set`, or if
+    the latest COMET scores in `history` are those of another model than `comet`."""
+    if position.judged_on not in ("", first_set):
+        problem = "so its scores cannot be compared with later ones"
+        raise UserError(
+            f"{run} was validated on another first set, {problem}. Restore the set, or choose another --out."
+        )
+    if not comet:
+        return
     signatures = [validation.line["signatures"].get("comet", "") for validation in history.validations]
     before = next(filter(None, reversed(signatures)), "")
     if before and CHECKSUM.findall(before) != CHECKSUM.findall(comet.signature(1)):
@@ -117,7 +131,11 @@ def restore(run: Path, checkpoint: Path, trainer: Trainer, identity: Identity, r
     """Restore weights, optimiser and loss scale of `trainer`, and return its position. Report a note for each
     changed setting, and a warning if `config.toml` is missing. Raise `UserError` for a damaged checkpoint,
     another dataset, a changed fixed setting, or a step above training.max_steps."""
-    for change in changes(run, trainer.config):
+    config = trainer.config
+    if not trainer.group.process.first and (before := stored(run)):
+        # Other ranks may have another path to the same model.
+        config = replace(config, start=replace(config.start, model=before.start.model))
+    for change in changes(run, config):
         report(Note(f"changed: {change}"))
     state, description = _state_of(checkpoint, identity)
     if not (run / CONFIG).exists():
@@ -128,8 +146,7 @@ def restore(run: Path, checkpoint: Path, trainer: Trainer, identity: Identity, r
     load_weights(trainer.model, read_tensors(checkpoint / WEIGHTS), checkpoint / WEIGHTS)
     _restore_optimizer(checkpoint, trainer)
     # The file has more entries than the position, and newer versions may add others.
-    names = {field.name for field in fields(Position)}
-    position = Position(**{key: value for key, value in state.items() if key in names})
+    position = Position(**{f.name: state[f.name] for f in fields(Position) if f.name in state})
     _refuse_earlier_end(position.step, run, trainer.config)  # before the log and the settings are changed
     return position
 
@@ -154,7 +171,7 @@ def take(checkpoint: Path, trainer: Trainer, identity: Identity) -> Position:
     optimiser's state, or dataset or batches from those of the position, if nothing is left to train, or for
     plateaus."""
     config, parts = trainer.config, trainer.config.start.take
-    state = read_state(checkpoint)
+    state = _read_state(checkpoint)
     description = read_description(checkpoint, finding.CONFIG, model_folder.FORMAT)
     if "optimizer" in parts:
         if description["tokenizer"] != identity.tokenizers.fingerprint:
@@ -192,7 +209,7 @@ def _state_of(checkpoint: Path, identity: Identity) -> tuple[dict[str, Any], dic
     """Return the contents of `state.json` and `config.json` of a checkpoint. Raise `UserError` if the
     checkpoint is damaged, or was trained with another vocabulary or on other data or terms."""
     try:
-        state = read_state(checkpoint)
+        state = _read_state(checkpoint)
         description = read_description(checkpoint, finding.CONFIG, model_folder.FORMAT)
     except UserError as error:
         raise UserError(f"{error} Or remove {checkpoint} to resume from the checkpoint before it.") from error
@@ -204,6 +221,12 @@ def _state_of(checkpoint: Path, identity: Identity) -> tuple[dict[str, Any], dic
     if trained_on.get(TERMS) != identity.trained_on.get(TERMS):
         raise UserError(f"{checkpoint} was trained with another augment.terms_file. Choose another --out.")
     return state, description
+
+
+def _read_state(checkpoint: Path) -> dict[str, Any]:
+    """Return the contents of `state.json`. In older versions, each step was an update."""
+    state = read_state(checkpoint)
+    return {"updates": state["step"], **state}
 
 
 def _is_trained_on(description: Mapping[str, Any], identity: Identity) -> bool:

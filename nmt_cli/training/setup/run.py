@@ -39,7 +39,7 @@ from nmt_cli.training.setup.resume import (
     moving_average,
     newest_checkpoint,
     precision_of,
-    refuse_other_comet,
+    refuse_other_scores,
     restore,
     take,
 )
@@ -56,6 +56,9 @@ from nmt_cli.training.tracking.saver import Saver, Snapshot
 from nmt_cli.training.tracking.trackers import TENSORBOARD, Follower, Scalars
 from nmt_cli.training.validation.metrics import Judge, load_comet, translating
 from nmt_cli.training.validation.validator import Validator
+
+PATIENCE_FOR_REASON = 10.0
+"""Seconds that an error waits for the verification of the dataset, which may have found its cause."""
 
 
 def train(
@@ -92,10 +95,9 @@ def train(
         if process.first:
             facts = environment(command, device, precision.name, process)
             keep_environment(run, snapshot.position.step, facts)
-        if comet:
-            refuse_other_comet(run, history, comet)
         judge = Judge(dataset, tokenizers, config.validation, translating(config), group, precision, comet)
         validator = Validator(config, judge, snapshot.trainer, snapshot.ema, snapshot.position)
+        refuse_other_scores(run, snapshot.position, history, validator.first_set, comet)
         if validator.enabled and (reason := judge.in_characters):
             report(Warned(reason))
         try:
@@ -105,8 +107,9 @@ def train(
             return loop.train()
         except LostContact:
             raise  # the rank that failed reports the cause
-        except Exception:
-            guard.check_contents()  # a fault of the dataset is a better explanation than its consequences
+        except Exception as error:
+            # A fault of the dataset is a better explanation than its consequences.
+            guard.check_contents(PATIENCE_FOR_REASON if isinstance(error, UserError) else None)
             raise
 
 
@@ -184,7 +187,8 @@ def _tried_cut(run: Path, dataset: Dataset, snapshot: Snapshot, validator: Valid
     cut, begins = first_cut(config, device, group.process), not snapshot.resumed
     compiles = compiled(config, device)
     # A resumed run has shown that its batches fit, unless their size has to be searched.
-    if not begins and not is_searched(config, device) and not compiles:
+    needed = begins or is_searched(config, device) or compiles
+    if not any(group.gather(needed)):  # the limit of tokens may differ between ranks
         return cut
     group.busy("compiling" if compiles else "trying out")
     if not is_gpu(device):
@@ -193,7 +197,9 @@ def _tried_cut(run: Path, dataset: Dataset, snapshot: Snapshot, validator: Valid
     trial = try_longest(trainer, split, cut, report)
     group.meet("waiting")  # a rank without cached kernels may compile for minutes longer than the others
     if begins:
-        preflight(run, snapshot, validator, split, trial, report)
+        mixed = mixed_plan(dataset, config.batch, config.mixing, config.training.seed)
+        pairs = mixed.mixture.pairs_of_epoch if mixed else len(split)
+        preflight(run, snapshot, validator, split, trial, pairs, report)
         group.meet("trying out")  # the first rank saves a checkpoint meanwhile
     return trial.cut
 

@@ -25,11 +25,11 @@ class Ema:
             mean.copy_(tensors[name])
 
     @torch.no_grad()
-    def update(self, step: int) -> None:
+    def update(self, number: int) -> None:
         """Set the average to decay x average + (1 - decay) x weights. The decay is the smaller of the setting
-        and (1 + step) / (10 + step), for `step` from 1."""
-        # The decay is smaller in the first steps, so that the random first weights fade quickly.
-        decay = min(self._decay, (1 + step) / (10 + step))
+        and (1 + number) / (10 + number), for the `number` of the update from 1."""
+        # The decay is smaller in the first updates, so that the random first weights fade quickly.
+        decay = min(self._decay, (1 + number) / (10 + number))
         lerp_all(list(self.tensors.values()), list(weights(self._model).values()), 1 - decay)
 
     @contextmanager

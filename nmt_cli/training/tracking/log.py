@@ -6,6 +6,7 @@ import math
 import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,7 @@ class Log:
         """Write and return the lines of all steps since the last flush, or [] without steps. Wait for the
         device. `waiting` is the fraction of the time since the last flush that steps waited for data."""
         if not self._steps:
-            return []
+            return self.write([])
         values = torch.stack([measured for _, measured in self._steps]).tolist()
         seconds = self.age
         self._since = time.perf_counter()
@@ -64,7 +65,7 @@ class Log:
             {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in line.items()}
             for line in lines
         ]
-        if not self._file:
+        if not self._file or not (written or self._unwritten):
             return written
         self._unwritten += b"".join(json.dumps(line).encode() + b"\n" for line in written)
         try:
@@ -82,9 +83,11 @@ class Log:
         self._since = time.perf_counter()
 
     def close(self) -> None:
-        """Close the file. Do not write steps since the last flush, because the device may never respond."""
+        """Write lines that met a full disk, and close the file. Do not write steps since the last flush,
+        because the device may never respond."""
         if self._file:
-            self._file.close()
+            with closing(self._file):
+                self.write([])
 
 
 def _step_facts(number: int, rate: float, batch: LocalBatch) -> dict[str, Any]:

@@ -84,9 +84,10 @@ def test_it_reports_the_needs_of_the_run_before_the_first_step(go: Go) -> None:
 
 
 def test_with_r_drop_a_step_has_each_pair_twice(dataset: Dataset, tiny: Tiny) -> None:
+    split, measured = dataset.splits["train"], Trial(400, 1.0, 0, Cut(0, 1, 8192), total_seconds=2.0)
+
     def seconds(*settings: str) -> float:
-        measured = Trial(tokens=400, seconds=1.0, memory=0, cut=Cut(0, 1, 8192), total_seconds=2.0)
-        return estimate(dataset.splits["train"], tiny(*settings), measured, Position())[1]
+        return estimate(split, tiny(*settings), measured, Position(), len(split))[1]
 
     assert seconds("loss.r_drop=1", "model.residual_dropout=0.1") == 2 * seconds() > 0
 

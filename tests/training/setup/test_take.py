@@ -66,6 +66,10 @@ def test_the_optimiser_alone_keeps_moments_and_step_count_with_a_fresh_schedule_
         assert [(line["step"], line["epoch"]) for line in lines_of(out)] == [(1, 0)]
         assert not differing(tensors_of(out), tensors_of(parent))
         after[beta] = tensors_of(out, "optimizer")
+        # The decay of the average grows with its updates, of which the parent had four.
+        means, weights = tensors_of(parent, "ema"), tensors_of(parent)
+        for name, mean in tensors_of(out, "ema").items():
+            torch.testing.assert_close(mean, torch.lerp(means[name], weights[name], 1 - 6 / 15))
     before = tensors_of(parent, "optimizer")
     for name, moment in before.items():
         if name.endswith(".step"):

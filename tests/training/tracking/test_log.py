@@ -233,6 +233,17 @@ def test_lines_that_a_full_disk_refused_are_written_later(path: Path, full_disk:
     assert path.read_bytes() == b'before\n{"step": 1}\n{"step": 2}\n{"step": 3}\n'
 
 
+@pytest.mark.parametrize("last", [Log.flush, Log.close])
+def test_lines_that_a_full_disk_refused_are_written_without_later_ones(
+    path: Path, full_disk: FullDisk, last: Callable[[Log], object]
+) -> None:
+    with closing(Log(path)) as log:
+        with full_disk(5):
+            log.write([{"step": 1}])
+        last(log)
+        assert path.read_bytes() == b'{"step": 1}\n'
+
+
 def test_a_run_reports_damaged_lines_of_its_log_once(go: Go, run: Path) -> None:
     log = run / "log.jsonl"
     go("training.max_steps=4")
