@@ -32,6 +32,7 @@ def _chart(title: str, lines: Lines) -> Iterator[str]:
     """Yield the SVG elements of one chart."""
     values = [y for line in lines.values() for _, y in line]
     last, low, high = max(line[-1][0] for line in lines.values()), min(values), max(values)
+    high = max(high, 1.001 * low)
 
     def top(y: float) -> float:
         return TOP + TALL * math.log(high / y) / math.log(high / low)

@@ -82,16 +82,18 @@ def main(
 ) -> None:
     """Train the missing runs, then print the table and write the picture."""
     os.environ |= {"OMP_WAIT_POLICY": "PASSIVE", "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
-    if not (out / "train.en").exists():
+    if not (out / "complete").exists():
         text = [part for prefix in more for part in ("--train", prefix)]
         text += ["--valid", str(machine.data_folder() / "multi30k/valid")]
         machine.make_dataset(out / "dataset", VOCABULARY, *text)
         peers.write_pieces(out)
+        (out / "complete").touch()
     if fairseq and not (out / FAIRSEQ).exists():
         peers.prepare_fairseq(fairseq, out, "--validpref", out / "valid")
-    done, size = results(out), {"updates": updates, "tokens": tokens}
+    done, size = results(out), {"updates": updates, "tokens": tokens, "more": list(more)}
     if any(result[key] != value for result in done for key, value in size.items()):
-        raise click.ClickException(f"{out} has runs with other --updates or --tokens. Choose another --out.")
+        options = "--updates, --tokens or --more"
+        raise click.ClickException(f"{out} has runs with other {options}. Choose another --out.")
     names = [FIRST, *(name for name in variants if name != FIRST), *([FAIRSEQ] if fairseq else [])]
 
     def add(run: tuple[int, str]) -> None:
@@ -254,7 +256,9 @@ def picture(runs: Sequence[Result]) -> str:
         by_updates[name] = list(zip(updates, perplexities, strict=True))
         by_seconds[name] = [(update * seconds, value) for update, value in by_updates[name]]
     limit = by_seconds[FIRST][-1][0]
-    by_seconds = {name: [point for point in line if point[0] <= limit] for name, line in by_seconds.items()}
+    by_seconds = {
+        name: [point for point in line if point[0] <= limit] or line[:1] for name, line in by_seconds.items()
+    }
     title = "Validation perplexity by {}".format
     return charts({title("updates"): by_updates, title("processor seconds"): by_seconds})
 

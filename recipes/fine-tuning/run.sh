@@ -10,7 +10,13 @@ source=$1 text=$2 old=$3 valid=$4 out=$5
 shift 5
 mkdir -p "$out"
 
+arguments="$source $*"
+if [ -d "$out/imported" ] && ! diff "$out/imported.txt" - <<<"$arguments" >&2; then
+    echo "$out is of another model (<) than this command (>). Choose another OUT, or delete it." >&2
+    exit 1
+fi
 [ -d "$out/imported" ] || nmt import "$source" --out "$out/imported" "$@"
+echo "$arguments" >"$out/imported.txt"
 languages=$(python -c 'import json, sys; print(*json.load(open(sys.argv[1]))["languages"].values())' "$out/imported/config.json")
 read -r from to <<<"$languages"
 nmt preprocess --source-lang "$from" --target-lang "$to" --train "$text" --train "$old" --valid "$valid" \

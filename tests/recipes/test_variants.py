@@ -37,14 +37,14 @@ def test_losses_between_validations_are_interpolated() -> None:
     assert curve([{"nll": {"100": 4.0, "200": 3.0}}], [100, 150, 300]) == [[4.0, 3.5, 3.0]]
 
 
-RUN = {"updates": 200, "tokens": 1000, "seconds": 20.0}
+RUN = {"updates": 200, "tokens": 1000, "more": [], "seconds": 20.0}
 LOSSES = {FIRST: [(3.0, 2.0), (3.1, 2.1)], "Muon": [(2.5, 1.5), (2.6, 1.7)]}
 
 
 def test_finished_runs_are_shown_again_and_runs_of_another_length_are_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "train.en").touch()
+    (tmp_path / "complete").touch()
     with (tmp_path / "results.jsonl").open("w") as file:
         for name, seeds in LOSSES.items():
             for seed, (early, late) in enumerate(seeds, 1):
@@ -55,7 +55,7 @@ def test_finished_runs_are_shown_again_and_runs_of_another_length_are_refused(
     last = capsys.readouterr().out.splitlines()[-1]
     assert last.startswith("| Muon | 2 | ") and "| 4.98 ± 0.70 | 0.092 | 100 | 4.98 ± 0.70 | 0.092 |" in last
     assert (tmp_path / "variants.svg").exists()
-    with pytest.raises(click.ClickException, match="has runs with other --updates or --tokens"):
+    with pytest.raises(click.ClickException, match="has runs with other --updates, --tokens or"):
         main([*command, "300"], standalone_mode=False)
 
 

@@ -97,7 +97,7 @@ def train(
             keep_environment(run, snapshot.position.step, facts)
         judge = Judge(dataset, tokenizers, config.validation, translating(config), group, precision, comet)
         validator = Validator(config, judge, snapshot.trainer, snapshot.ema, snapshot.position)
-        refuse_other_scores(run, snapshot.position, history, validator.first_set, comet)
+        refuse_other_scores(run, snapshot.position, history, judge.first_set, comet)
         if validator.enabled and (reason := judge.in_characters):
             report(Warned(reason))
         try:

@@ -1,5 +1,6 @@
 """Validates a model: computes its loss on the references and scores its translations."""
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -100,6 +101,15 @@ class Judge:
     def sets(self) -> list[Split]:
         """The validation sets of the dataset, in the order that the user gave."""
         return [split for split in self.dataset.splits.values() if split.role == "valid"]
+
+    @property
+    def first_set(self) -> str:
+        """A hash of the first validation set, or "" without one."""
+        sets, files = self.sets, self.dataset.manifest["files"]
+        own = [
+            files[name]["sha256"] for name in sorted(files) if sets and name.startswith(f"{sets[0].name}.")
+        ]
+        return hashlib.sha256("".join(own).encode()).hexdigest()[:16] if own else ""
 
     @property
     def in_characters(self) -> str | None:

@@ -4,7 +4,6 @@ From these scores follow the end of the run by patience and the rate of the plat
 stores the scores, so there is no other state to restore.
 """
 
-import hashlib
 import math
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
@@ -53,15 +52,6 @@ class Validator:
         return str(self.position.step) in self.position.scores
 
     @property
-    def first_set(self) -> str:
-        """A hash of the first validation set, or "" without one."""
-        sets, files = self.judge.sets, self.judge.dataset.manifest["files"]
-        own = [
-            files[name]["sha256"] for name in sorted(files) if sets and name.startswith(f"{sets[0].name}.")
-        ]
-        return hashlib.sha256("".join(own).encode()).hexdigest()[:16] if own else ""
-
-    @property
     def decoded(self) -> str:
         """The weights to validate: "ema" for the moving average, if the run has one, else "weights"."""
         return "ema" if self.ema else "weights"
@@ -83,7 +73,7 @@ class Validator:
         with self._decoded():
             judgements = [self.judge.judge(self.trainer.model, split) for split in self.judge.sets]
         # A checkpoint stores the position as JSON, whose keys are strings.
-        step, self.position.judged_on = str(self.position.step), self.first_set
+        step, self.position.judged_on = str(self.position.step), self.judge.first_set
         self.position.scores[step] = validation_score(judgements[0], self.config.validation.metric)
         self.position.judged[step] = judgements[0].metrics
         return judgements

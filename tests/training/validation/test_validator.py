@@ -30,7 +30,7 @@ def validator(tiny: Callable[..., TrainConfig]) -> Validators:
             ]
             return Judgement(split, 2.0, 7.4, 9.0, actual, [])
 
-        judge = SimpleNamespace(sets=sets, judge=judged)
+        judge = SimpleNamespace(sets=sets, judge=judged, first_set="")
         config = tiny("validation.every_steps=10", *settings)
         optimizer = SimpleNamespace(average_in_place=nullcontext)
         trainer = SimpleNamespace(model=None, optimizer=optimizer)
