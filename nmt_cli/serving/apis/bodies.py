@@ -1,17 +1,15 @@
 """Parsing of request bodies: a JSON object or a form becomes `Fields`, which check and convert values."""
 
-import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from email import message_from_bytes
-from email.policy import HTTP
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import parse_qs
 
 from starlette.requests import Request
 
 from nmt_cli.errors import printable
+from nmt_cli.serving.apis.multipart import File, parts
 from nmt_cli.serving.config import ServerConfig
 from nmt_cli.serving.refused import Refused
 
@@ -20,13 +18,6 @@ MAX_BYTES_PER_CHARACTER, EXTRA_BYTES = 12, 1 << 16
 
 MAX_SHOWN = 40
 """Maximum number of characters of client input in a message."""
-
-
-class File(NamedTuple):
-    """A file that a client sends."""
-
-    name: str
-    content: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +91,7 @@ async def fields_of(request: Request, config: ServerConfig) -> Fields:
     from_url = _parsed(request.url.query) | request.path_params
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind == "multipart/form-data":
-        parts = await asyncio.to_thread(_parts, request.headers["content-type"], body)
-        return Fields(from_url | parts, str(request.base_url))
+        return Fields(from_url | _single(parts(request.headers["content-type"], body)), str(request.base_url))
     if kind == "application/x-www-form-urlencoded":
         try:
             return Fields(from_url | _parsed(body.decode()))
@@ -140,30 +130,6 @@ async def _body(request: Request, limit: int) -> bytes:
     return b"".join(chunks)
 
 
-def _parts(content_type: str, body: bytes) -> dict[str, Any]:
-    """Return the fields of a multipart form, each a text or a `File`. Raise `Refused` (400) for damage."""
-    head = f"Content-Type: {content_type}\r\n\r\n".encode("latin-1", "replace")
-    values: dict[str, Any] = {}
-    try:
-        form = message_from_bytes(head + body, policy=HTTP)
-        if form.defects or not form.is_multipart():
-            raise Refused(400, "The form is damaged.")
-        for part in form.iter_parts():
-            name, content = (
-                part.get_param("name", header="content-disposition"),
-                part.get_payload(decode=True),
-            )
-            if not isinstance(name, str) or not isinstance(content, bytes):
-                raise Refused(400, "The form is damaged.")
-            file_name = part.get_filename()
-            values[name] = File(file_name, content) if file_name else content.decode().replace("\r\n", "\n")
-    except UnicodeDecodeError as error:
-        raise Refused(400, "The form is not UTF-8.") from error
-    except (ValueError, LookupError, AttributeError, RecursionError) as error:  # from the parser of headers
-        raise Refused(400, "The form is damaged.") from error
-    return values
-
-
 def _parsed(form: str) -> dict[str, Any]:
     """Return the value of each field of a form or query, or a list if the field occurs several times. CR LF
     becomes LF. Raise `Refused` (400) for over 10,000 fields."""
@@ -172,4 +138,9 @@ def _parsed(form: str) -> dict[str, Any]:
     except ValueError as error:
         raise Refused(400, "The form has too many fields.") from error
     lines = {name: [value.replace("\r\n", "\n") for value in values] for name, values in fields.items()}
-    return {name: values[0] if len(values) == 1 else values for name, values in lines.items()}
+    return _single(lines)
+
+
+def _single(fields: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
+    """Return the value of each field that has one value, and the list of values of each other field."""
+    return {name: values[0] if len(values) == 1 else values for name, values in fields.items()}
