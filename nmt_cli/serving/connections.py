@@ -16,7 +16,8 @@ MAX_FILES, RESERVED_FILES = 10_240, 128
 """Maximum number of open files, as macOS allows, and the number reserved for files other than connections."""
 
 CLIENT_SECONDS = 10.0
-"""Time for a complete header, and for the remaining body after an early response, in seconds."""
+"""Time for a complete header, for the remaining body after an early response, and for a client to read any
+part of its response, in seconds."""
 
 MAX_UNREAD_BYTES = 1 << 16
 """Maximum number of bytes of a body that are read and dropped after an early response."""
@@ -59,6 +60,10 @@ class Connection(H11Protocol):
         self._limit, self._report = limit, report
         self._since = time.monotonic()  # when the client began to owe a header, or got its response
         self._unread_bytes = 0
+        self._unsent, self._unsent_since = (
+            0,
+            self._since,
+        )  # bytes that the client has not read, and since when
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Accept a connection. Beyond `limit`, report and abort the longest waiting tenth of `limit`."""
@@ -87,10 +92,17 @@ class Connection(H11Protocol):
 
     def end_if_late(self) -> None:
         """Close the connection if the client took more than `CLIENT_SECONDS` for a header. The same limit
-        applies to the remaining body after an early response. Requests in progress are not affected."""
+        applies to the remaining body after an early response, and to a client that reads nothing of its
+        response. Requests in progress are not affected."""
+        now, unsent = time.monotonic(), self.transport.get_write_buffer_size()
+        if not unsent or unsent != self._unsent:
+            self._unsent, self._unsent_since = unsent, now
+        elif now - self._unsent_since > CLIENT_SECONDS:
+            self.transport.abort()
+            return
         begun = not self.timeout_keep_alive_task or self.conn.trailing_data[0]
         header = self.conn.their_state is h11.IDLE and begun
-        if (header or self._answered_early) and time.monotonic() - self._since > CLIENT_SECONDS:
+        if (header or self._answered_early) and now - self._since > CLIENT_SECONDS:
             self._end()
 
     @property

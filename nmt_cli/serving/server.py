@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import math
 import os
 import signal
 import socket
@@ -16,7 +17,7 @@ from starlette.types import ASGIApp
 from nmt_cli.errors import EXIT_CODES, UserError
 from nmt_cli.serving.app import application
 from nmt_cli.serving.config import ServerConfig
-from nmt_cli.serving.connections import Connection, RareReports, raise_file_limit
+from nmt_cli.serving.connections import CLIENT_SECONDS, Connection, RareReports, raise_file_limit
 from nmt_cli.serving.directions import Directions
 from nmt_cli.serving.keys import Keys
 from nmt_cli.serving.models import Served
@@ -24,7 +25,7 @@ from nmt_cli.serving.service import Service
 
 BACKLOG = 2048
 UVICORN: dict[str, Any] = {
-    "log_level": "error",  # warnings are about what clients send
+    "log_level": "critical",  # errors are about clients that do not read, warnings about what they send
     "access_log": False,
     "backlog": 16,  # connections that asyncio accepts before it can close one of them
     "lifespan": "off",
@@ -55,7 +56,7 @@ def serve(
         host, port = listening.getsockname()[:2]
         pairs = ", ".join(dict.fromkeys(one.name for one in directions.named.values()))
         notify(f"{pairs} at http://{f'[{host}]' if ':' in host else host}:{port}/ (Ctrl-C to stop)")
-        asyncio.run(_serve(app, listening, notify))
+        asyncio.run(_serve(app, listening, config.most_seconds, notify))
         notify(f"{app.answered:,} requests were answered.")
 
 
@@ -82,17 +83,28 @@ class _Server(uvicorn.Server):
                     connection.end_if_late()
         return await super().on_tick(counter)
 
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Wait until all accepted requests are answered, or until their time ends. Then close the rest."""
+        await super().shutdown(sockets)
+        for connection in [*self.server_state.connections]:
+            connection.transport.abort()
 
-def uvicorn_server(app: ASGIApp, limit: int, report: RareReports) -> uvicorn.Server:
-    """Return a server for `app` with up to `limit` connections. Print errors of connections by `report`."""
+
+def uvicorn_server(app: ASGIApp, limit: int, seconds: float, report: RareReports) -> uvicorn.Server:
+    """Return a server for `app` with up to `limit` connections. At its end, it waits for requests of up to
+    `seconds`, and then drops clients that do not read. Print errors of connections by `report`."""
     protocol: Any = partial(Connection, limit, report)
-    return _Server(uvicorn.Config(app, http=protocol, **UVICORN))
+    patience = math.ceil(seconds + CLIENT_SECONDS)
+    return _Server(uvicorn.Config(app, http=protocol, timeout_graceful_shutdown=patience, **UVICORN))
 
 
-async def _serve(app: ASGIApp, listening: socket.socket, notify: Callable[[str], None]) -> None:
-    """Install signal handlers. Serve `app` until a signal arrives and all accepted requests are answered."""
+async def _serve(
+    app: ASGIApp, listening: socket.socket, seconds: float, notify: Callable[[str], None]
+) -> None:
+    """Install signal handlers. Serve `app` until a signal arrives and all accepted requests are answered.
+    `seconds` is the time limit of a request."""
     report = RareReports()
-    server = uvicorn_server(app, raise_file_limit(), report)
+    server = uvicorn_server(app, raise_file_limit(), seconds, report)
 
     def end(number: signal.Signals) -> None:
         if server.should_exit:

@@ -131,10 +131,11 @@ def soon(holds: Callable[[], bool]) -> bool:
 
 
 @contextmanager
-def listening(app: ASGIApp, limit: int = 100) -> Iterator[tuple[str, int]]:
-    """Yield the host and port of a server with the application, for up to `limit` connections."""
+def listening(app: ASGIApp, limit: int = 100, seconds: float = PATIENCE) -> Iterator[tuple[str, int]]:
+    """Yield the host and port of a server with the application, for up to `limit` connections. At its
+    end, it waits for requests of up to `seconds`."""
     report = RareReports()
-    server = uvicorn_server(app, limit, report)
+    server = uvicorn_server(app, limit, seconds, report)
 
     async def serve(listening: socket.socket) -> None:
         asyncio.get_running_loop().set_exception_handler(report.of_loop)

@@ -4,15 +4,18 @@ import asyncio
 import errno
 import resource
 import socket
-from contextlib import suppress
+from contextlib import ExitStack, suppress
+from threading import Event
 
 import pytest
+from starlette.types import Receive, Scope, Send
 
-from nmt_cli.serving import connections
+from nmt_cli.serving import connections, server
 from nmt_cli.serving.connections import RareReports, raise_file_limit
 from tests.serving.conftest import PATIENCE, Client, listening, soon
 
 HEALTH = b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n"
+HEALTH_ONLY = HEALTH.replace(b"Host", b"Connection: close\r\nHost")
 POST = b"POST /translate HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
 CHUNKED = POST + b"Transfer-Encoding: chunked\r\n\r\n"
 
@@ -83,11 +86,39 @@ def test_little_is_read_after_a_refusal(client: Client) -> None:
 
 def test_a_short_body_after_its_refusal_keeps_the_connection(client: Client) -> None:
     size = 1_300_000
-    last = HEALTH.replace(b"Host", b"Connection: close\r\nHost")
     with listening(client.app) as address:
-        connection = send(address, POST + b"Content-Length: %d\r\n\r\n" % size + bytes(size) + last)
+        connection = send(address, POST + b"Content-Length: %d\r\n\r\n" % size + bytes(size) + HEALTH_ONLY)
         answers = received(connection)
     assert answers.startswith(b"HTTP/1.1 413") and answers.endswith(b'{"status":"ok"}')
+
+
+async def endless(_: Scope, __: Receive, send: Send) -> None:
+    """Send more than the buffers of a connection can take."""
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    for number in range(300):
+        await send({"type": "http.response.body", "body": bytes(1 << 16), "more_body": number < 299})
+
+
+def test_a_client_that_reads_nothing_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "CLIENT_SECONDS", 0.1)
+    ended = Event()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await endless(scope, receive, send)
+        ended.set()
+
+    with listening(app) as address, send(address, HEALTH):
+        assert ended.wait(PATIENCE)
+
+
+def test_a_client_that_reads_nothing_does_not_hold_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "CLIENT_SECONDS", 0.1)
+    with ExitStack() as stack:
+        address = stack.enter_context(listening(endless, seconds=0.1))
+        connection = send(address, HEALTH)
+        assert connection.recv(1)
+        stack.close()  # ends the server
+        connection.close()
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,9 @@ Handler = Callable[[Service, Fields], Awaitable[Response]]
 ErrorBody = Callable[[Refused], Mapping[str, Any]]
 """Returns the JSON body of an error, in the format of one API."""
 
+SENDING_SECONDS = 5
+"""Time for the last event of a stream after `server.most_seconds`, in seconds."""
+
 CLIENT_GONE = 499
 """The status under which requests of clients that disconnected are counted."""
 
@@ -91,9 +94,11 @@ class EventStream(Response):
         self._service, self._events, self._error_body = service, events, error_body
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the response through the ASGI function `send`. End early if the client disconnects."""
-        with suppress(ClientDisconnect):
-            await unless_gone(receive, self._send_all(send))
+        """Send the response through the ASGI function `send`. End early if the client disconnects, or does
+        not read it in time. The server then closes the connection."""
+        with suppress(ClientDisconnect, TimeoutError):
+            async with asyncio.timeout(self._service.config.most_seconds + SENDING_SECONDS):
+                await unless_gone(receive, self._send_all(send))
 
     async def _send_all(self, send: Send) -> None:
         """Send the start, all events and the end. An error after the start becomes the last event."""
