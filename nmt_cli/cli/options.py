@@ -13,7 +13,9 @@ from typing import Any, TypeVar
 
 import click
 
+from nmt_cli.checkpoints.finding import own_search
 from nmt_cli.config import Setting, as_commented_toml, describe, given_names, read
+from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.errors import does_not_exist, printable
 from nmt_cli.other_toolkits import named_here, not_here
 from nmt_cli.setting_values import Bounds, Entry, toml_literal
@@ -281,6 +283,14 @@ def chosen(
         click.echo(as_commented_toml(values, own).encode(errors="surrogateescape"), nl=False)
         context.exit()
     return values
+
+
+def own_defaults(folder: Path, typed: SearchConfig) -> dict[str, Any]:
+    """Return the search settings of the model in `folder` by full name, for `chosen`. With sampling in the
+    `typed` settings, omit those without effect, since they would be an error that the user did not make."""
+    beam = () if typed.has_beam else ("beam",)
+    unused = (*beam, "stop_early") if typed.sample else ()
+    return {f"search.{name}": value for name, value in own_search(folder).items() if name not in unused}
 
 
 def printer(quiet: bool) -> Callable[[object], None]:

@@ -17,6 +17,7 @@ from nmt_cli.cli.options import (
     chosen,
     common,
     device_options,
+    own_defaults,
     printer,
     with_settings,
 )
@@ -74,7 +75,7 @@ def serve(
     if missing := [name for name in NEEDED if not find_spec(name)]:
         raise UserError(f"nmt serve needs {missing[0]}, which is not installed: pip install '.[serve]'.")
     from nmt_cli.api import TranslateConfig, load
-    from nmt_cli.checkpoints.finding import languages_of, own_search, weights_size
+    from nmt_cli.checkpoints.finding import languages_of, weights_size
     from nmt_cli.interop.importers.installed import model_folders
     from nmt_cli.runtime.memory import resident_memory
     from nmt_cli.runtime.threads import set_own_threads
@@ -89,8 +90,7 @@ def serve(
     with ExitStack() as stack:
         served: dict[str, Served] = {}
         for folder in model_folders(models, printer(quiet)):
-            own = {f"search.{name}": value for name, value in own_search(folder).items()}
-            settings = chosen(ServeConfig, defaults=own)
+            settings = chosen(ServeConfig, defaults=own_defaults(folder, config.search))
             both = TranslateConfig(search=settings.search, input=settings.input)
             load_model = partial(load, folder, config=both, **where)
             model = None if config.server.memory else load_model()
@@ -102,6 +102,9 @@ def serve(
 
 
 def _name(folder: Path, taken: Mapping[str, object]) -> str:
-    """Return the last part of the resolved `folder`. If `taken` has this name, return the path as typed."""
-    name = folder.resolve().name
-    return name if name not in taken else str(folder)
+    """Return a name for the model in `folder` that is not in `taken`: the last part of the resolved path,
+    the path as typed, or the resolved path. Raise `UserError` if all are taken."""
+    for name in (folder.resolve().name, str(folder), str(folder.resolve())):
+        if name not in taken:
+            return name
+    raise UserError(f"{folder} is given several times. Give each MODEL once.")

@@ -20,6 +20,7 @@ from nmt_cli.cli.options import (
     chosen,
     common,
     device_options,
+    own_defaults,
     printer,
     setting_option,
     with_settings,
@@ -171,13 +172,7 @@ def _chosen(models: Sequence[Path], quiet: bool) -> TranslateConfig:
     config = chosen(TranslateConfig)
     for folder in models:
         find_model(folder)
-    from nmt_cli.checkpoints.finding import own_search
-
-    # With sampling these have no effect, which would be an error that the user did not make.
-    beam = () if config.search.has_beam else ("beam",)
-    unused = (*beam, "stop_early") if config.search.sample else ()
-    own = {f"search.{name}": value for name, value in own_search(models[0]).items() if name not in unused}
-    if own:
+    if own := own_defaults(models[0], config.search):
         values = ", ".join(f"{name}={value}" for name, value in own.items())
         printer(quiet)(f"{models[0]} has its own settings: {values}")
     return chosen(TranslateConfig, defaults=own) if own else config

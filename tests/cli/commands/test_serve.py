@@ -1,9 +1,13 @@
 """`nmt serve`: its settings and errors. Tests of the answers are in tests/serving."""
 
+import json
+import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
+from nmt_cli.serving.models import Served
 from tests.cli.conftest import Nmt, assert_one_line
 
 
@@ -39,6 +43,44 @@ def test_two_models_for_one_language_pair_are_refused(nmt: Nmt, made_models: Pat
     result = nmt("serve", *folders, "--device", "cpu", "--threads", "1", "--port", "0")
     message = "silent translates from en to de, and so does another model. Use only one."
     assert_one_line(result, 1, message)
+
+
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch) -> dict[str, Served]:
+    """Return a dict that gets the models by name that a command would serve. No server is started."""
+    models: dict[str, Served] = {}
+
+    def serve(served: Mapping[str, Served], *_: object) -> None:
+        models.update(served)
+
+    monkeypatch.setattr("nmt_cli.serving.server.serve", serve)
+    return models
+
+
+UNLOADED = ("--set", "server.memory=1", "--device", "cpu")
+
+
+def test_models_in_folders_of_one_name_have_different_names(
+    nmt: Nmt, made_models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, served: dict[str, Served]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for folder in ("fr-en/model", "model"):
+        shutil.copytree(made_models / "copies", folder)
+    assert nmt("serve", "fr-en/model", "model", *UNLOADED).returncode == 0
+    assert [*served] == ["model", str(tmp_path.resolve() / "model")]
+    result = nmt("serve", "model", "model", "model", *UNLOADED)
+    assert_one_line(result, 1, "model is given several times. Give each MODEL once.")
+
+
+def test_sampling_replaces_the_search_of_an_imported_model(
+    nmt: Nmt, made_models: Path, tmp_path: Path, served: dict[str, Served]
+) -> None:
+    shutil.copytree(made_models / "copies", tmp_path / "model")
+    file = tmp_path / "model" / "config.json"
+    own = {"search": {"beam": 6, "stop_early": True, "max_length": 7}}
+    file.write_text(json.dumps(json.loads(file.read_text()) | own))
+    result = nmt("serve", tmp_path / "model", "--set", "search.sample=true", *UNLOADED)
+    assert (result.returncode, [*served]) == (0, ["model"]), result.stderr
 
 
 def test_several_devices_are_gpus(nmt: Nmt, made_models: Path) -> None:
