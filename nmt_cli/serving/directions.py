@@ -90,8 +90,13 @@ class Directions:
         return names.get(normalized) or next(without, None)
 
     def find(self, source: str, target: str) -> Direction | None:
-        """Return the direction between two languages, after `resolve` of both, or None if there is none."""
-        return self._all.get((self.resolve(source) or "", self.resolve(target) or ""))
+        """Return the direction between two languages, after `resolve` of both. Otherwise, return the first
+        between these two different languages with any regions, or None if there is none."""
+        if exact := self._all.get((self.resolve(source) or "", self.resolve(target) or "")):
+            return exact
+        wanted = (without_region(source), without_region(target))
+        directions = (one for pair, one in self._all.items() if tuple(map(without_region, pair)) == wanted)
+        return next(directions, None) if wanted[0] != wanted[1] else None
 
 
 def name_of(language: str) -> str:

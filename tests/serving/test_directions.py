@@ -39,6 +39,14 @@ def test_known_regions_are_distinguished() -> None:
     assert directions.resolve("fr") is None and directions.find("pt", "en") is None
 
 
+def test_a_region_is_ignored_if_only_another_region_has_a_model() -> None:
+    directions = served("en-pt_BR", "pt-en")
+    assert (found := directions.find("EN", "pt")) and found.name == "en-pt_BR"
+    assert (found := directions.find("pt-PT", "en-GB")) and found.name == "pt-en"
+    assert (found := directions.find("pt-BR", "en")) and found.name == "pt-en"
+    assert directions.find("pt", "pt") is None and served("en-pt_BR").find("pt", "en") is None
+
+
 def test_two_models_for_one_direction_are_refused() -> None:
     with pytest.raises(UserError, match="b translates from en to de, and so does another model"):
         Directions({"a": model("en", "de"), "b": model("en", "de")})
