@@ -13,7 +13,7 @@ from nmt_cli.serving.apis.bodies import Fields, clean, shown
 from nmt_cli.serving.directions import Direction
 from nmt_cli.serving.refused import Refused
 from nmt_cli.serving.service import Service
-from nmt_cli.serving.texts.documents import Job
+from nmt_cli.serving.texts.documents import Documents, Job
 from nmt_cli.translation.translator import Translation
 
 DONE = "[DONE]"
@@ -40,7 +40,8 @@ async def complete(service: Service, fields: Fields) -> Response:
         options = fields.values.get("stream_options")
         with_usage = isinstance(options, dict) and Fields(options).yes("include_usage")
         head = {**created, "object": "chat.completion.chunk", "model": name}
-        return EventStream(service, _chunks(service, job, head, with_usage), error_body)
+        documents = await service.documents(job)  # a refusal has a status only before the response starts
+        return EventStream(service, _chunks(service, documents, head, with_usage), error_body)
     (translated,), translations = await service.translate(job)
     message = {"role": "assistant", "content": translated.text}
     choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}
@@ -100,7 +101,7 @@ def _last_message(fields: Fields) -> str:
 
 
 async def _chunks(
-    service: Service, job: Job, head: Mapping[str, Any], with_usage: bool
+    service: Service, documents: Documents, head: Mapping[str, Any], with_usage: bool
 ) -> AsyncGenerator[str]:
     """Yield the events of a streamed answer: a first chunk, one per sentence, a last chunk and `DONE`. `head`
     has the fields of all chunks. With `with_usage`, yield token counts before `DONE`."""
@@ -108,7 +109,6 @@ async def _chunks(
     def chunk(delta: Mapping[str, str], end: str | None = None) -> str:
         return as_json({**head, "choices": [{"index": 0, "delta": delta, "finish_reason": end}]})
 
-    documents = await service.documents(job)
     yield chunk({"role": "assistant", "content": ""})
     translations: list[Translation] = []
     async with aclosing(service.stream(documents)) as stream:

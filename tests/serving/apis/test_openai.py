@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.serving.conftest import Client
+from nmt_cli.api import Model
+from tests.serving.conftest import Client, Serving
 
 TEXT = "One dog runs.  Two cats sleep.\n\nThree birds sing.\n"
 
@@ -40,6 +41,17 @@ def test_the_chunks_joined_are_the_complete_translation(client: Client, text: st
     assert choices[-1] == {"index": 0, "delta": {}, "finish_reason": "stop"}
     complete = client.post("/v1/chat/completions", chat(text)).json()["choices"][0]["message"]["content"]
     assert "".join(one["delta"].get("content", "") for one in choices) == complete
+
+
+@pytest.mark.parametrize(("limits", "status"), [({"most_characters": 9}, 413), ({"most_waiting": 2}, 429)])
+def test_a_refused_stream_has_the_status_of_the_refusal(
+    german: Model, serving: Serving, limits: Mapping[str, int], status: int
+) -> None:
+    client = serving({"copies": german}, **limits)
+    client.service.waiting = 1 if status == 429 else 0
+    answer = client.post("/v1/chat/completions", chat("One dog. Two cats.", stream=True))
+    assert answer.status == status
+    assert answer.json()["error"]["type"] == "invalid_request_error"
 
 
 def test_models_are_listed_by_name(client: Client) -> None:
