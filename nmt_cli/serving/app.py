@@ -22,13 +22,16 @@ from nmt_cli.serving.service import Service
 
 CORS: Mapping[str, str] = {
     "access-control-allow-origin": "*",
-    "access-control-allow-headers": "Authorization, Content-Type",
-    "access-control-expose-headers": "Authorization",
+    "access-control-allow-headers": "Authorization, Content-Type, X-API-Key",
+    "access-control-expose-headers": "Authorization, Retry-After",
     "access-control-allow-methods": "DELETE, GET, POST",
     "access-control-allow-credentials": "true",
     "access-control-max-age": "1728000",
 }
-"""The CORS headers that LibreTranslate sends with every response."""
+"""The CORS headers of every response: those of LibreTranslate, and the headers that nmt reads and sends."""
+
+WANTED_HEADERS = b"access-control-request-headers"
+"""The header that names the headers of a request, which a browser will send if all of them are allowed."""
 
 
 class Middleware:
@@ -52,8 +55,7 @@ class Middleware:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                headers = [(name.encode(), value.encode()) for name, value in CORS.items()]
-                message = {**message, "headers": [*message.get("headers", ()), *headers]}
+                message = {**message, "headers": [*message.get("headers", ()), *_cors(scope)]}
             await send(message)
 
         try:
@@ -67,6 +69,14 @@ class Middleware:
             route = scope["path"] if scope["path"] in self._routes else "other"
             self._metrics.record(route, status, time.monotonic() - start)
             self.answered += status != CLIENT_GONE
+
+
+def _cors(scope: Scope) -> list[tuple[bytes, bytes]]:
+    """Return the CORS headers for a request. They allow all headers that a browser asks for."""
+    headers = {name.encode(): value.encode() for name, value in CORS.items()}
+    if wanted := dict(scope["headers"]).get(WANTED_HEADERS):
+        headers[b"access-control-allow-headers"] = wanted
+    return [*headers.items()]
 
 
 def application(service: Service, keys: Keys) -> Middleware:

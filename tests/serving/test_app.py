@@ -19,7 +19,11 @@ def test_other_sites_may_send_requests(client: Client) -> None:
         client.get("/nowhere"),
     ):
         assert answer.headers["access-control-allow-origin"] == "*"
-        assert "Content-Type" in answer.headers["access-control-allow-headers"]
+        assert answer.headers["access-control-allow-headers"] == "Authorization, Content-Type, X-API-Key"
+        assert "Retry-After" in answer.headers["access-control-expose-headers"]
+    wanted = "authorization,content-type,x-stainless-os"
+    asked = client.send("OPTIONS", "/v1/chat/completions", b"", {"access-control-request-headers": wanted})
+    assert asked.headers["access-control-allow-headers"] == wanted
 
 
 def test_unknown_paths_and_methods_are_reported(client: Client) -> None:
