@@ -136,12 +136,15 @@ class Service:
 
     async def run_in_thread(self, count: int, work: Callable[[], Result]) -> Result:
         """Run `work` in a thread, one at a time, and return its result. The `count` sentences of `work` count
-        as waiting. Raise `Refused` for too many sentences (413) or if the server is busy (429)."""
+        as waiting. A cancelled call still waits for its thread in the background, before the next one starts.
+        Raise `Refused` for too many sentences (413) or if the server is busy (429)."""
         self._check_sentences(count)
         self.waiting += count
         try:
-            async with self._one_at_a_time:
-                return await asyncio.to_thread(work)
+            await self._one_at_a_time.acquire()
+            running = asyncio.ensure_future(asyncio.to_thread(work))
+            running.add_done_callback(lambda _: self._one_at_a_time.release())
+            return await asyncio.shield(running)
         finally:
             self.waiting -= count
 

@@ -2,13 +2,14 @@
 
 import asyncio
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from nmt_cli.api import Model, load
-from tests.serving.conftest import JSON, Client, Serving, ask, soon
+from tests.serving.conftest import JSON, PATIENCE, Client, Serving, ask, soon
 
 BASIC = {"q": "One dog. Two cats.", "source": "en", "target": "de"}
 MANY: dict[str, object] = {
@@ -105,3 +106,28 @@ def test_the_metrics_contain_no_user_text(client: Client, tmp_path: Path) -> Non
     assert 'nmt_requests_total{route="/translate",status="200"}' in metrics
     assert "Xylophone" not in metrics
     assert "nmt_waiting_sentences 0" in metrics
+
+
+def test_a_cancelled_thread_ends_before_the_next_one_starts(client: Client) -> None:
+    running, most, finish = 0, 0, threading.Event()
+
+    def work() -> None:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        finish.wait(PATIENCE)
+        running -= 1
+
+    async def story() -> None:
+        first = asyncio.ensure_future(client.service.run_in_thread(1, work))
+        while not running:
+            await asyncio.sleep(0)
+        first.cancel()
+        await asyncio.gather(first, return_exceptions=True)
+        second = asyncio.ensure_future(client.service.run_in_thread(1, work))
+        await asyncio.sleep(0.05)
+        finish.set()
+        await second
+
+    client.runner.run(story())
+    assert most == 1 and client.service.waiting == 0
