@@ -23,6 +23,9 @@ SIGNS = {"xliff": "<source", "po": "msgid", "srt": "-->", "vtt": "-->"}
 SEGMENTS = {"trans-unit", "segment"}
 """Elements of XLIFF 1.2 and 2 that contain a source and its target."""
 
+CODES = frozenset(("bpt", "ept", "it", "ph"))
+"""Elements of XLIFF 1.2 that contain codes of the original format, which are not text."""
+
 _Element = tuple[int, int, int, int]
 """The start of an element of XML, the start and end of its content, and its end."""
 
@@ -100,7 +103,7 @@ def _segment(text: str, position: int, children: Mapping[str, _Element]) -> tupl
     """Return the parts of an XLIFF file from `position`, with a target for the source in the `children` of a
     segment, and their end. Return no parts if there is nothing to translate."""
     source, target = children.get("source"), children.get("target")
-    parts = blocks(text[slice(*source[1:3])], "xml") if source else []
+    parts = blocks(text[slice(*source[1:3])], "xml", CODES) if source else []
     if not source or not any(part.text for part in parts) or (target and text[slice(*target[1:3])].strip()):
         return [], position
     if target:

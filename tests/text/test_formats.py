@@ -164,6 +164,14 @@ def test_the_target_of_an_xliff_unit_can_be_anywhere_in_it(unit: str, expected: 
     assert (expected or unit) in upper(document, "xliff")
 
 
+@pytest.mark.parametrize("name", ["ph", "bpt", "ept", "it"])
+def test_codes_inside_elements_of_xliff_stay(name: str) -> None:
+    code = f'<{name} id="1">&lt;br class="a"/&gt;</{name}>'
+    result = upper(f"<trans-unit><source>one {code} two</source></trans-unit>", "xliff")
+    target = result.partition("<target>")[2]
+    assert target.count(code) == 1 and target.replace(code, "").split("<")[0].split() == ["ONE", "TWO"]
+
+
 @pytest.mark.parametrize("name", ["trans-unit", "group", "file"])
 def test_units_of_xliff_that_must_not_be_translated_stay(name: str) -> None:
     unit = "<trans-unit><source>a</source></trans-unit>"
