@@ -39,6 +39,9 @@ MESSAGE = re.compile(
 
 STRING = re.compile(r'"((?:[^"\\]|\\.)*+)"')
 EMPTY = re.compile(r'^msgstr(\[\d+\])?[ \t]*"(?="[ \t\r]*$(?!\n[ \t]*"))', re.MULTILINE)
+REFERENCE = re.compile(r"&(?:[A-Za-z]\w*|#\w+);")
+"""A reference to a character. A message of PO without one has no other escapes of HTML either."""
+
 ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r"})
 UNESCAPED = {escape: chr(character) for character, escape in ESCAPES.items()}
 
@@ -137,7 +140,8 @@ def _po_text(source: str) -> Iterator[Block]:
     text = re.sub(r"\\.", lambda found: UNESCAPED.get(found[0], found[0]), source)
     for line in re.split(r"(\n)", text):
         for block in text_or_html(line):
-            yield replace(block, raw=_po_escaped(str, block.raw), escape=partial(_po_escaped, block.escape))
+            escape = block.escape if REFERENCE.search(block.raw) else str
+            yield replace(block, raw=_po_escaped(str, block.raw), escape=partial(_po_escaped, escape))
 
 
 def _po_escaped(escape: Callable[[str], str], text: str) -> str:

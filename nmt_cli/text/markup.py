@@ -48,6 +48,12 @@ BLOCK_LEVEL = frozenset(
 )
 """HTML elements that end the text before them, and the text inside them. All others are inline."""
 
+INLINE = frozenset(
+    "a abbr acronym audio b bdi bdo big canvas cite data datalist del dfn em font i ins label map mark meter "
+    "output picture progress q rp rt ruby s slot small span strike strong sub sup time tt u video".split()
+)
+"""HTML elements that are in none of the other sets."""
+
 NOT_TRANSLATED = re.compile(r"""(?i)\s(?:translate\s*=\s*["']?no\b|class\s*=\s*["'][^"']*\bnotranslate\b)""")
 WHITESPACE = " \t\n\r\f"
 SPACES = re.compile(f"[{WHITESPACE}]+")
@@ -138,8 +144,13 @@ def blocks(document: str, dialect: Dialect = "html", ignored: Collection[str] = 
 
 
 def text_or_html(text: str, escape: Callable[[str], str] = str) -> list[Block]:
-    """Cut a text into blocks if it has tags. Otherwise, return one block, with `escape` for plain text."""
-    if any(found.lastgroup in ("name", "raw") for found in MARKUP["html"].finditer(text)):
+    """Cut a text into blocks if it has tags, unless one may be text, such as <Enter>: a start tag with an
+    unknown name and without an end. Otherwise, return one block, with `escape` for plain text."""
+    matches = [found for found in MARKUP["html"].finditer(text) if found.lastgroup in ("name", "raw")]
+    tags = [_token(found, "html") for found in matches]
+    known = UNTRANSLATED | BLOCK_LEVEL | INLINE | {tag.name for tag in tags if tag.kind == "close"}
+    names = {tag.name for tag in tags if tag.kind == "open"}
+    if tags and names <= known:
         return blocks(text)
     return [Block(text, text if WORDS.search(text) else "", escape=escape)]
 

@@ -1,5 +1,6 @@
 """Files in formats with text to translate."""
 
+import re
 from contextlib import suppress
 from typing import cast
 
@@ -86,8 +87,27 @@ def test_po_gets_the_missing_translations() -> None:
     assert '"lines"\nmsgstr "TWO LINES"\n' in result
     assert 'msgstr "fertig"\n\nmsgid "done too"\nmsgstr ""\n"fertig"\n' in result
     assert 'msgstr[1] "%D FILES"\n\n#~ msgid "old"\n#~ msgstr ""\n' in result
-    assert "FILE" in result and "<b>" in result.split("msgstr[0]")[1] and "&amp;" in result
+    assert "FILE" in result and "<b>" in result.split("msgstr[0]")[1] and "&amp;" not in result
     assert result.startswith(PO[: PO.index("#: main.c")])
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("Save & exit <Ctrl+S>", "SAVE & EXIT <CTRL+S>"),
+        ("Press <Enter> to continue with R&D", "PRESS <ENTER> TO CONTINUE WITH R&D"),
+        ("<b>R&D</b> one", "<b>R&D</b> ONE"),
+        ("<b>R&amp;D</b> one", "<b>R&amp;D</b> ONE"),
+        ("<docs>R&D</docs> <icon/> one", "<docs>R&D</docs> <icon/> ONE"),
+    ],
+)
+def test_a_message_of_po_is_html_only_with_its_tags(source: str, expected: str) -> None:
+    parts = blocks_of(f'msgid "{source}"\nmsgstr ""\n', "po")
+    texts = [one for one in parts if one.text]
+    assert len(texts) == 1
+    assert texts[0].escape(texts[0].text.upper()) == re.sub("<(?!CTRL|ENTER).*?>", "", expected).replace(
+        "  ", " "
+    )
 
 
 def test_subtitles_keep_times_and_the_number_of_lines() -> None:
