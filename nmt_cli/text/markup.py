@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from html import escape, unescape
+from html.entities import html5
 from io import StringIO
 from itertools import groupby, pairwise
 from typing import Literal
@@ -27,11 +28,13 @@ RAW = (
     rf"(?P<raw><(?P<element>script|style|textarea)(?=[\s/>]){ATTRIBUTES}>"
     r".*?(?:</(?P=element)(?=[\s/>])[^>]*+(?:>|\Z)|\Z))"
 )
+XML_ONLY = r"(?P<instruction><\?.*?(?:\?>|\Z))|(?P<entity>&[a-z_][\w.-]*+;)"
 MARKUP = {
     dialect: re.compile(pattern, re.IGNORECASE | re.DOTALL)
-    for dialect, pattern in (("xml", XML), ("html", f"{RAW}|{XML}"))
+    for dialect, pattern in (("xml", f"{XML_ONLY}|{XML}"), ("html", f"{RAW}|{XML}"))
 }
-"""A tag, comment, declaration, or code of subtitles such as {\\an8}, or in HTML an element with raw text.
+"""A tag, comment, declaration, or code of subtitles such as {\\an8}. In HTML also an element with raw text,
+and in XML a reference to an entity.
 Without its end, it extends to the end of the document. Every other "<" is text."""
 
 UNTRANSLATED = frozenset("code kbd math pre samp svg template var".split())
@@ -234,6 +237,8 @@ def markup_tokens(document: str, dialect: Dialect, ignored: Collection[str] = ()
     """Yield all tokens in order, without gaps. An element that stays as it is, is one token."""
     start, name, depth = 0, "", 0  # of a text, or of an element that stays
     for found in MARKUP[dialect].finditer(document):
+        if found.lastgroup == "entity" and found[0][1:] in html5:
+            continue  # a character of the text
         token = _token(found, dialect)
         if depth:
             depth += (token.name == name) * ((token.kind == "open") - (token.kind == "close"))
@@ -256,8 +261,10 @@ def markup_tokens(document: str, dialect: Dialect, ignored: Collection[str] = ()
 
 def _token(found: re.Match[str], dialect: Dialect) -> Token:
     """Return the token of a match of `MARKUP`."""
-    if found.lastgroup == "void":
+    if found.lastgroup in ("void", "instruction"):
         return Token(found[0], "void")
+    if found.lastgroup == "entity":
+        return Token(found[0], "fixed")  # the document defines it
     if found.lastgroup != "name":
         is_cdata = dialect == "xml" and found[0].startswith("<![CDATA[") and found[0].endswith("]]>")
         return Token(found[0], "cdata" if is_cdata else "break")

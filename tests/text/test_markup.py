@@ -12,7 +12,9 @@ from nmt_cli.text.markup import MAX_DEPTH, Block, Dialect, Element, blocks
 LONG = 100_000
 
 TAGS = "< > </ <![CDATA]]> <p> </p> <!-- --> <script> </script> <![CDATA[ ]]> <? <code> </code> <br/> </x>"
-PARTS = st.sampled_from([*TAGS.split(), "<b a='", "'", '"', "=", "&amp;", "&#", "a", " ", "<x translate=no>"])
+PARTS = st.sampled_from(
+    [*TAGS.split(), "&b;", "?>", "<b a='", "'", '"', "=", "&amp;", "&#", "a", " ", "<x translate=no>"]
+)
 
 
 def texts(document: str, *ignored: str, dialect: Dialect = "html") -> list[str]:
@@ -28,6 +30,22 @@ def spans(block: Block) -> list[tuple[str, str]]:
             yield from of(one.children)
 
     return list(of(block.elements))
+
+
+@pytest.mark.parametrize(
+    ("document", "expected"),
+    [
+        ("<a>Use &brandName; &amp; caf&eacute;.</a>", [("Use & café.", ["&brandName;"])]),
+        ("<a>&copyright; one</a>", [("one", ["&copyright;"])]),
+        ("<a>&brandName;</a>", []),
+        ("<a>one <?if a > b?> two</a>", [("one two", ["<?if a > b?>"])]),
+    ],
+)
+def test_entities_of_a_document_and_instructions_stay(
+    document: str, expected: list[tuple[str, list[str]]]
+) -> None:
+    found = [one for one in blocks(document, "xml") if one.text]
+    assert [(one.text, [element.opening for element in one.elements]) for one in found] == expected
 
 
 @given(st.lists(PARTS).map("".join), st.sampled_from(["html", "xml"]))
@@ -137,6 +155,9 @@ def test_deep_elements_end_the_block() -> None:
             "</script",
             "<b a=",
             "&",
+            "&a",
+            "&a;",
+            "<?a>",
             "<![CDATA[",
             "= ",
             "<![CDATA[<a]]>",
