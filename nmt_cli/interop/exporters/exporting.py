@@ -50,6 +50,9 @@ CHECKED: Mapping[str, tuple[str, Translate]] = {
 BARE_SOURCES = ("ctranslate2", "argos")
 """Formats in which source sentences may have no end token."""
 
+WITH_SYMBOLS = ("huggingface", "ctranslate2")
+"""Formats whose users or tokenisers put symbols such as >>de<< between the pieces of a text."""
+
 
 def translator(model: Model, form: str) -> Translate:
     """Return the function that translates with an export. Raise `UserError` if it could not run."""
@@ -68,6 +71,8 @@ def losses(model: Model, form: str) -> list[str]:
     tokenizers = model.identity.tokenizers
     bare = tokenizers.recipe.bare_source and form not in BARE_SOURCES
     messages = ["source sentences have no end token"] if bare else []
+    if tokenizers.recipe.symbols and form not in WITH_SYMBOLS:
+        messages.append(f"SentencePiece does not find the symbol {tokenizers.recipe.symbols[0]} in a text")
     return TOOLKITS[form].losses(model) + text_losses(tokenizers) + messages
 
 

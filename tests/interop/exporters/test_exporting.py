@@ -315,6 +315,17 @@ def test_sources_without_end_token_go_to_ctranslate2_only(
         assert refused == (form not in ("ctranslate2", "argos"))
 
 
+def test_symbols_are_lost_where_only_sentencepiece_reads_texts(
+    toy_tokenizers: Callable[..., Tokenizers], tmp_path: Path
+) -> None:
+    tokenizers = toy_tokenizers()
+    coded = replace(tokenizers, recipe=replace(tokenizers.recipe, symbols=(">>de<<",)))
+    model = random_model(tmp_path / "ours", EXPRESSIBLE["marian"], tokenizers)
+    model = replace(model, identity=replace(model.identity, tokenizers=coded))
+    message = "SentencePiece does not find the symbol >>de<< in a text"
+    assert [form for form in TOOLKITS if message in losses(model, form)] == ["marian", "argos", "bergamot"]
+
+
 def test_an_unsupported_feature_is_named_and_nothing_is_written(
     tokenizers: Tokenizers, tmp_path: Path
 ) -> None:
