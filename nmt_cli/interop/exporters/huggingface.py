@@ -92,11 +92,12 @@ def write(model: Model, folder: Path, precision: str) -> list[str]:
     classes = {"architectures": [name], "model_type": kind}
     sizes = {"vocab_size": len(tokenizers.source.vocabulary) + 1, "decoder_vocab_size": padding + 1}
     excluded = [[i] for i in (*target.never, target.unknown, padding)]
+    own = model.description.get("search", {})
     search = {"num_beams": 4, "length_penalty": 1.0, "early_stopping": "never", "max_length": 512}
-    ours = {"model": asdict(config), "trained_on": dict(model.identity.trained_on)}
+    ours = {"model": asdict(config), "trained_on": dict(model.identity.trained_on), "search": own}
     for file, content in {
         importer.CONFIG: classes | _described(config) | special_ids | sizes,
-        importer.GENERATION: special_ids | search | {"bad_words_ids": excluded},
+        importer.GENERATION: special_ids | search | _generation(own) | {"bad_words_ids": excluded},
         importer.OURS: ours,
         **_text_files(tokenizers),
     }.items():
@@ -109,6 +110,19 @@ def write(model: Model, folder: Path, precision: str) -> list[str]:
         README.format(name=name, epsilon=config.norm_epsilon, notes="".join(f"- {note}\n" for note in notes))
     )
     return notes
+
+
+def _generation(own: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of `generate` for those of the `own` search settings of a model that it has."""
+    settings: dict[str, Any] = {}
+    if "beam" in own:
+        settings["num_beams"] = own["beam"]
+    if own.get("length_rule") == "power" and "length_penalty" in own:
+        settings["length_penalty"] = own["length_penalty"]
+        settings["early_stopping"] = own.get("stop_early") or ("never" if "reach" in own else False)
+    if own.get("cap_ratio") == 0 and "cap_extra" in own:
+        settings["max_length"] = own["cap_extra"] + 2  # the start and end tokens
+    return settings
 
 
 def _text_files(tokenizers: Tokenizers) -> dict[str, Any]:
@@ -183,6 +197,7 @@ def translate(folder: Path, lines: list[str]) -> list[str]:
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     model = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder)
     batch = tokenizer(lines, return_tensors="pt", padding=True)
-    out = model.generate(**batch, num_beams=4, max_length=exported.LONGEST_CHECKED + 2)  # start and end
+    search = {"num_beams": 4, "length_penalty": 1.0, "early_stopping": "never"}
+    out = model.generate(**batch, **search, max_length=exported.LONGEST_CHECKED + 2)  # start and end
     texts: list[str] = tokenizer.batch_decode(out, skip_special_tokens=True)
     return texts

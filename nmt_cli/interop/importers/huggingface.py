@@ -100,6 +100,7 @@ def _read_own_export(folder: Path, kind: str, tensors: dict[str, Tensor]) -> For
     settings = read_json(folder / OURS)
     try:
         config, trained_on = section_of(ModelConfig, settings["model"]), dict(settings["trained_on"])
+        search = dict(settings.get("search", {}))  # older exports have none
     except (LookupError, TypeError, ValueError) as error:
         raise UserError(f"{folder / OURS} is damaged ({error}). Copy it again, or remove it.") from error
     tokenizers = load_tokenizers(folder / OUR_TOKENIZER)
@@ -112,7 +113,7 @@ def _read_own_export(folder: Path, kind: str, tensors: dict[str, Tensor]) -> For
     biases = config.attention_bias or has_biases(tensors)
     config = replace(config, attention_bias=biases, output_bias=config.output_bias or BIAS in tensors)
     imported = import_tensors(tensors, str(folder), config, tokenizers)
-    return Foreign(kind, config, tokenizers, imported, trained_on=trained_on)
+    return Foreign(kind, config, tokenizers, imported, search, trained_on=trained_on)
 
 
 def _tensors(folder: Path) -> Mapping[str, Tensor]:

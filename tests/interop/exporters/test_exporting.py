@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -313,6 +313,19 @@ def test_sources_without_end_token_go_to_ctranslate2_only(
     for form in TOOLKITS:
         refused = "source sentences have no end token" in losses(model, form)
         assert refused == (form not in ("ctranslate2", "argos"))
+
+
+@pytest.mark.parametrize("stop", [{"stop_early": True}, {"reach": 1000.0}, {}], ids=str)
+def test_the_own_search_of_a_model_returns_from_hugging_face(
+    toy_tokenizers: Callable[..., Tokenizers], tmp_path: Path, stop: Mapping[str, Any]
+) -> None:
+    lengths = {"length_rule": "power", "length_penalty": 0.6, "cap_ratio": 0.0, "cap_extra": 98}
+    own = {"beam": 6, "unknown": True, **lengths, **stop}
+    model = random_model(tmp_path / "ours", SMALL, toy_tokenizers())
+    model = replace(model, description={**model.description, "search": own})
+    export(model, "huggingface", tmp_path / "theirs")
+    for options in (ImportOptions(), ImportOptions(source_lang="fr")):
+        assert read(str(tmp_path / "theirs"), options).search == own
 
 
 def test_symbols_are_lost_where_only_sentencepiece_reads_texts(
