@@ -91,7 +91,7 @@ async def fields_of(request: Request, config: ServerConfig) -> Fields:
     from_url = _parsed(request.url.query) | request.path_params
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind == "multipart/form-data":
-        return Fields(from_url | _single(parts(request.headers["content-type"], body)), str(request.base_url))
+        return Fields(from_url | _single(parts(request.headers["content-type"], body)), _address(request))
     if kind == "application/x-www-form-urlencoded":
         try:
             return Fields(from_url | _parsed(body.decode()))
@@ -106,6 +106,13 @@ async def fields_of(request: Request, config: ServerConfig) -> Fields:
     if not isinstance(values, dict):
         raise Refused(400, "The body must be a JSON object.")
     return Fields(values)
+
+
+def _address(request: Request) -> str:
+    """Return the address of the server for the client, with a slash at the end. A proxy that removes a prefix
+    from paths names it in X-Forwarded-Prefix."""
+    prefix = request.headers.get("x-forwarded-prefix", "").strip("/")
+    return f"{request.base_url}{prefix}/" if prefix else str(request.base_url)
 
 
 def shown(text: str) -> str:

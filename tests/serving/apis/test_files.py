@@ -1,14 +1,16 @@
 """Translation of files."""
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
+from urllib.request import Request, urlopen
 
 import pytest
 
 from nmt_cli.api import Model
 from nmt_cli.serving.apis import files
 from nmt_cli.serving.keys import Keys
-from tests.serving.conftest import Answer, Client, Serving
+from tests.serving.conftest import Answer, Client, Serving, listening
 
 BASIC = {"source": "en", "target": "de"}
 KIND = "multipart/form-data; boundary=x"
@@ -58,6 +60,18 @@ def test_po_and_xliff_get_missing_translations(client: Client) -> None:
     answer = sent(client, "a.xlf", b"<trans-unit><source>One dog.</source></trans-unit>")
     expected = b"<trans-unit><source>One dog.</source><target>One dog.</target></trans-unit>"
     assert fetched(client, answer).body == expected
+
+
+def test_the_address_of_a_file_is_that_of_the_proxy(client: Client) -> None:
+    part = b'--x\r\nContent-Disposition: form-data; name="%b"\r\n\r\n%b\r\n'
+    fields = [(b"source", b"en"), (b"target", b"de"), (b'file"; filename="a.txt', b"a")]
+    body = b"".join([part % field for field in fields]) + b"--x--\r\n"
+    forwarded = {"X-Forwarded-Proto": "https", "X-Forwarded-Prefix": "/translate/", "Host": "example.org"}
+    with listening(client.app) as (host, port):
+        address = f"http://{host}:{port}/translate_file"
+        with urlopen(Request(address, body, {"Content-Type": KIND, **forwarded})) as answer:
+            url = json.loads(answer.read())["translatedFileUrl"]
+    assert url.startswith("https://example.org/translate/download_file/")
 
 
 @pytest.mark.parametrize(
