@@ -11,6 +11,7 @@ from nmt_cli.interop.exporters import argos, bergamot, card, ctranslate2, huggin
 from nmt_cli.interop.exporters.exported import package, text_losses
 from nmt_cli.runtime.atomic import folder_written_whole
 from nmt_cli.runtime.devices import Precision
+from nmt_cli.text.tokenizers import Tokenizers
 
 
 class Toolkit(Protocol):
@@ -71,9 +72,15 @@ def losses(model: Model, form: str) -> list[str]:
     tokenizers = model.identity.tokenizers
     bare = tokenizers.recipe.bare_source and form not in BARE_SOURCES
     messages = ["source sentences have no end token"] if bare else []
-    if tokenizers.recipe.symbols and form not in WITH_SYMBOLS:
+    if tokenizers.recipe.symbols and form not in WITH_SYMBOLS and not _takes_pieces(form, tokenizers):
         messages.append(f"SentencePiece does not find the symbol {tokenizers.recipe.symbols[0]} in a text")
     return TOOLKITS[form].losses(model) + text_losses(tokenizers) + messages
+
+
+def _takes_pieces(form: str, tokenizers: Tokenizers) -> bool:
+    """Return whether users cut texts into pieces, and can insert symbols, as for Marian's YAML vocabularies."""
+    is_sentencepiece = tokenizers.recipe.kind == "sentencepiece"
+    return form == "marian" and is_sentencepiece and not marian.numbered_alike(tokenizers)
 
 
 def export(

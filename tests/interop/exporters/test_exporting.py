@@ -21,6 +21,7 @@ from nmt_cli.checkpoints.finding import own_search
 from nmt_cli.checkpoints.model_folder import Identity, Model, read_model, weights, write_model
 from nmt_cli.data.dataset import TOKENIZERS
 from nmt_cli.errors import UserError
+from nmt_cli.interop.exporters import marian
 from nmt_cli.interop.exporters.exporting import TOOLKITS, export, losses, translator
 from nmt_cli.interop.foreign import ImportOptions, write
 from nmt_cli.interop.importers.importing import read
@@ -329,7 +330,7 @@ def test_the_own_search_of_a_model_returns_from_hugging_face(
 
 
 def test_symbols_are_lost_where_only_sentencepiece_reads_texts(
-    toy_tokenizers: Callable[..., Tokenizers], tmp_path: Path
+    toy_tokenizers: Callable[..., Tokenizers], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tokenizers = toy_tokenizers()
     coded = replace(tokenizers, recipe=replace(tokenizers.recipe, symbols=(">>de<<",)))
@@ -337,6 +338,10 @@ def test_symbols_are_lost_where_only_sentencepiece_reads_texts(
     model = replace(model, identity=replace(model.identity, tokenizers=coded))
     message = "SentencePiece does not find the symbol >>de<< in a text"
     assert [form for form in TOOLKITS if message in losses(model, form)] == ["marian", "argos", "bergamot"]
+    monkeypatch.setattr(
+        marian, "numbered_alike", lambda tokenizers: False
+    )  # then it writes YAML vocabularies
+    assert message not in losses(model, "marian")
 
 
 def test_an_unsupported_feature_is_named_and_nothing_is_written(
