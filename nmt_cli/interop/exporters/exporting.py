@@ -78,7 +78,7 @@ def losses(model: Model, form: str) -> list[str]:
 
 
 def _takes_pieces(form: str, tokenizers: Tokenizers) -> bool:
-    """Return whether users cut texts into pieces, and can insert symbols, as for Marian's YAML vocabularies."""
+    """Return whether users cut texts into pieces and can add symbols, as for Marian's YAML vocabularies."""
     is_sentencepiece = tokenizers.recipe.kind == "sentencepiece"
     return form == "marian" and is_sentencepiece and not marian.numbered_alike(tokenizers)
 
