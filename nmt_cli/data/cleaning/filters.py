@@ -33,7 +33,7 @@ SUBWORDS = "too many subwords"
 REASONS = (
     *(INVALID, HELD_OUT, SCORE, EMPTY, WORDS, RATIO, IDENTICAL, SCRIPT, LETTERS),
     *(MARKUP, NUMBERS, REPEATS, SENTENCES, LANGUAGE),
-    *(DUPLICATE, SAME_TARGET, SAME_SOURCE, SUBWORDS),
+    *(SUBWORDS, DUPLICATE, SAME_TARGET, SAME_SOURCE),
 )
 """All reasons, in the order of the checks. A pair counts under the first that applies."""
 

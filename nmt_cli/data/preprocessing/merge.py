@@ -29,8 +29,10 @@ from nmt_cli.data.preprocessing.training_set import BLOCK_PAIRS, Run, nothing_le
 from nmt_cli.text.tokenizer import SIDES, Side, Tokenizer
 from nmt_cli.text.tokenizers import Tokenizers
 
-REASONS = (SUBWORDS, DUPLICATE, SAME_TARGET, SAME_SOURCE)
-"""Reasons to leave out a cleaned pair. Those from number 1 are repetitions, in the order of `HASHED`."""
+REASONS = ("", DUPLICATE, SAME_TARGET, SAME_SOURCE, SUBWORDS)
+"""Reasons to leave out a cleaned pair. Number 0 is none. Repetitions follow, in the order of `HASHED`."""
+
+OVERLONG = REASONS.index(SUBWORDS)
 
 
 class _Block(NamedTuple):
@@ -57,8 +59,7 @@ def merge_parts(run: Run, tokenizers: Tokenizers, folder: Path, report: FilterRe
     """Write ids and text of all parts to `folder`. Leave out repeated and overlong pairs, and count both in
     `report`. Return the manifest entry of the split. Raise `UserError` if no pair is left."""
     # A worker sees only its own part while it cleans, so repetitions are found here.
-    repetitions = _repetitions(run, report)
-    limits = [item.filter(run.config).max_subwords for item in run.training]
+    left_out = _left_out(run, report)
     corpora = report.of_role(TRAIN)
     total = sum(corpus.kept for corpus in corpora)
     with ExitStack() as stack:
@@ -68,14 +69,12 @@ def merge_parts(run: Run, tokenizers: Tokenizers, folder: Path, report: FilterRe
         numbers = stack.enter_context(ArrayWriter(run.work / KEPT, np.int64))
         for block in _blocks(run.work, len(run.parts)):
             end = block.first + len(block.numbers)
-            repeats = repetitions[block.first : end]
-            kept = repeats == 0
-            if limit := limits[block.owner]:
-                kept &= np.maximum(block.source.lengths, block.target.lengths) <= limit
+            reasons = left_out[block.first : end]
+            kept = reasons == 0
             writers["source"].append_kept(block.source, block.texts["source"], block.start, kept)
             writers["target"].append_kept(block.target, block.texts["target"], block.start, kept)
             numbers.append(block.numbers[kept])
-            _count_drops(corpora[block.owner], block, kept, repeats)
+            _count_drops(corpora[block.owner], block, kept, reasons)
             run.progress("merging", end, total)
         split: dict[str, Any] = {"role": TRAIN, "pairs": writers["source"].pairs}
         split |= {f"{side}_{key}": value for side in SIDES for key, value in writers[side].counts().items()}
@@ -115,15 +114,16 @@ def _loaded(sentences: Sentences, start: int, stop: int) -> EncodedSide:
     return EncodedSide(np.array(sentences.tokens[offsets[0] : offsets[-1]]), np.diff(offsets))
 
 
-def _repetitions(run: Run, report: FilterReport) -> NDArray[np.uint8]:
-    """Return the number in `REASONS` of each cleaned pair that repeats another, and 0 for other pairs. The
-    array is mapped from a new file in the work folder."""
+def _left_out(run: Run, report: FilterReport) -> NDArray[np.uint8]:
+    """Return the number in `REASONS` of each cleaned pair, 0 for kept ones. Overlong pairs come first: a
+    shorter pair may repeat them. The array is mapped from a new file in the work folder."""
     needs = [hashes_needed(item.filter(run.config)) for item in run.training]
     ends = np.cumsum([corpus.kept for corpus in report.of_role(TRAIN)])
     parts = [clean_part(run.work, part) for part in range(len(run.parts))]
     reasons: NDArray[np.uint8] = np.lib.format.open_memmap(
         run.work / "left-out.npy", mode="w+", dtype=np.uint8, shape=(int(ends[-1]),)
     )
+    _mark_overlong(run, reasons)
     for reason, name in enumerate(HASHED, start=1):
         is_filtered = np.array([name in corpus_needs for corpus_needs in needs])
         if not is_filtered.any():
@@ -133,6 +133,20 @@ def _repetitions(run: Run, report: FilterReport) -> NDArray[np.uint8]:
             # A corpus without this filter keeps pairs that repeat those of other corpora.
             reasons[numbers[is_filtered[ends.searchsorted(numbers, side="right")]]] = reason
     return reasons
+
+
+def _mark_overlong(run: Run, reasons: NDArray[np.uint8]) -> None:
+    """Set the entry in `reasons` of each pair with a side of more than `max_subwords` of its corpus."""
+    limits = [item.filter(run.config).max_subwords for item in run.training]
+    first = 0
+    for part in range(len(run.parts)):
+        sides = [open_sentences(encoded_part(run.work, part), TRAIN, side) for side in SIDES]
+        longest = np.maximum(*(np.diff(side.offsets) for side in sides))
+        for owner, start, stop in _stretches(run.work, part):
+            if limits[owner]:
+                is_overlong = longest[start:stop] > limits[owner]
+                reasons[first + start : first + stop][is_overlong] = OVERLONG
+        first += len(longest)
 
 
 def _corpus_ranges(inputs: Sequence[Input], report: FilterReport) -> list[dict[str, Any]]:
@@ -176,12 +190,12 @@ class _SideWriter(TokensWriter):
 
 
 def _count_drops(
-    corpus: CorpusReport, block: _Block, kept: NDArray[np.bool_], repeats: NDArray[np.uint8]
+    corpus: CorpusReport, block: _Block, kept: NDArray[np.bool_], reasons: NDArray[np.uint8]
 ) -> None:
-    """Count the pairs of a block that are not `kept` in `corpus`, and keep samples. `repeats` has the number
+    """Count the pairs of a block that are not `kept` in `corpus`, and keep samples. `reasons` has the number
     of each pair's reason in `REASONS`."""
     for i in np.flatnonzero(~kept).tolist():
-        reason, number, line = REASONS[repeats[i]], int(block.numbers[i]), block.start + i
+        reason, number, line = REASONS[reasons[i]], int(block.numbers[i]), block.start + i
         corpus.kept -= 1
         if corpus.dropped.count(reason, number):
             source, target = (block.texts[side].content(line, line + 1)[:-1].decode() for side in SIDES)

@@ -56,8 +56,8 @@ RULES: dict[str, tuple[tuple[str, ...], Callable[[], Rule]]] = {
         lambda: lambda s, t: not (in_script(s, "LATIN") and in_script(t, "CYRILLIC")),
     ),
     "too few letters": (("min_letters=0.5",), lambda: lambda s, t: few_letters(s) or few_letters(t)),
-    "duplicate": (("duplicates=true",), occurred_before),
     "too many subwords": (("max_subwords=14",), lambda: lambda s, t: max(len(s), len(t)) + 1 > 14),
+    "duplicate": (("duplicates=true",), occurred_before),
 }
 """The settings that turn on each filter, and a simple implementation of it, in the order of the reasons."""
 

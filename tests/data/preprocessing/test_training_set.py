@@ -222,6 +222,24 @@ def test_each_corpus_uses_its_own_score_duplicate_and_held_out_filters(
     assert ",".join(train_lines(tmp_path / "out")) == kept
 
 
+@pytest.mark.parametrize(
+    ("one", "two", "kept"),
+    [
+        ("max_subwords=5, duplicates=true", "duplicates=true", "ab,abc de"),
+        ("max_subwords=5, one_per_target=true", "max_subwords=5, one_per_target=true", "ab"),
+    ],
+)
+def test_an_overlong_pair_does_not_replace_a_pair_that_repeats_it(
+    tmp_path: Path, make: Make, write_pairs: WritePairs, one: str, two: str, kept: str
+) -> None:
+    first = write_pairs(tmp_path / "one", [("abc de", "abcd"), ("ab", "abcd")])
+    second = write_pairs(tmp_path / "two", [("abc de", "abcd")])
+    corpora = ("one", first, f"filters={{{one}}}"), ("two", second, f"filters={{{two}}}")
+    make(tmp_path / "out", (), named_corpora(*corpora))
+    assert ",".join(train_lines(tmp_path / "out")) == kept
+    assert dropped_pairs(report_on(tmp_path / "out")[0]) == {"too many subwords": 1}
+
+
 def test_tagged_sets_are_held_out_and_keep_their_tags_in_variants(
     tmp_path: Path, make: Make, write_pairs: WritePairs
 ) -> None:
