@@ -47,14 +47,7 @@ def drawn_sets(job: Job, inputs: Sequence[Input], folder: Path) -> list[Input]:
     if not all(item.filter(job.config).decontaminate for item in training):
         raise UserError("corpus.valid_size and corpus.test_size need filter.decontaminate=true. Set it.")
     total, needed = sum(item.pairs for item in training), sum(sizes.values())
-    numbers = np.random.default_rng(SEED).choice(total, min(total, 2 * needed + 1000), replace=False)
-    usable = dict(_usable(job, training, np.sort(numbers)))
-    chosen, sources, targets = [], set[bytes](), set[bytes]()
-    for pair, (source, target) in (usable[number] for number in numbers.tolist() if number in usable):
-        if source not in sources and target not in targets:
-            chosen.append(pair)
-            sources.add(source)
-            targets.add(target)
+    chosen = _chosen(job, training, total, needed)
     if len(chosen) < needed:
         raise UserError(
             f"corpus.valid_size and corpus.test_size add up to {needed:,}, but only {len(chosen):,} "
@@ -70,6 +63,26 @@ def drawn_sets(job: Job, inputs: Sequence[Input], folder: Path) -> list[Input]:
         corpus = Corpus(role, files[0], files[1], "lines", names=(f"{role} set drawn from train",) * 2)
         sets.append(Input(role, corpus, size, [*map(sha256, files)]))
     return sets
+
+
+def _chosen(job: Job, training: Sequence[Input], total: int, needed: int) -> list[tuple[bytes, bytes]]:
+    """Return at least `needed` of the `total` training pairs, in random order, or all pairs that can be held
+    out. No two pairs share a side."""
+    generator, size = np.random.default_rng(SEED), 2 * needed + 1000
+    chosen, sources, targets = list[tuple[bytes, bytes]](), set[bytes](), set[bytes]()
+    examined = np.empty(0, np.int64)
+    # A small sample is enough for most corpora, but not if filters drop nearly all pairs.
+    while len(chosen) < needed and len(examined) < total:
+        numbers = generator.choice(total, min(total, size), replace=False)
+        numbers = numbers[~np.isin(numbers, examined)]
+        usable = dict(_usable(job, training, np.sort(numbers)))
+        for pair, (source, target) in (usable[number] for number in numbers.tolist() if number in usable):
+            if source not in sources and target not in targets:
+                chosen.append(pair)
+                sources.add(source)
+                targets.add(target)
+        examined, size = np.append(examined, numbers), 4 * size
+    return chosen
 
 
 def _usable(

@@ -116,3 +116,14 @@ def test_a_variant_is_a_separate_set(tmp_path: Path, make: Make, toy: str, write
 def test_training_corpora_have_no_variants(tmp_path: Path, make: Make, toy: str) -> None:
     with pytest.raises(UserError, match=r"\+upper: a training corpus has no variants\. Use the \[augment\]"):
         make(tmp_path / "out", [f"{toy}+upper"])
+
+
+def test_sets_are_drawn_even_if_few_pairs_pass_the_filters(
+    tmp_path: Path, make: Make, write_pairs: WritePairs
+) -> None:
+    pairs = [(f"a{n}", f"b{n}") if n % 50 == 0 else (f"a{n} a a", f"b{n}") for n in range(6000)]
+    train = write_pairs(tmp_path / "train", pairs)
+    make(tmp_path / "out", [train], "filter.max_words=2", "corpus.valid_size=100")
+    lines = (tmp_path / "out" / "valid.source.raw.txt").read_text().split()
+    assert len({int(line[1:]) % 50 for line in lines}) == 1
+    assert len(set(lines)) == 100
