@@ -50,7 +50,7 @@ def _keys(lines: Sequence[bytes]) -> list[bytes]:
     return text.encode().translate(None, ASCII).split(b"\n")
 
 
-def _bare(lines: Sequence[bytes], symbols: Collection[bytes]) -> list[bytes]:
+def without_symbols(lines: Sequence[bytes], symbols: Collection[bytes]) -> list[bytes]:
     """Return each line without the words in `symbols` at its start. Keep later words, even in `symbols`."""
     if not symbols:
         return list(lines)
@@ -64,7 +64,7 @@ def write(corpora: Iterable[Corpus], path: Path, symbols: Collection[bytes]) -> 
     with path.open("wb") as file:
         for corpus in corpora:
             for block in corpus.blocks(LINES_AT_ONCE):
-                pairs = zip(keys(_bare(block.sources, symbols)), keys(block.targets), strict=True)
+                pairs = zip(keys(without_symbols(block.sources, symbols)), keys(block.targets), strict=True)
                 file.writelines(b"%b\t%b\n" % pair for pair in pairs if any(pair))
 
 
@@ -76,7 +76,7 @@ def occurring(block: Block, held_out: HeldOut, by: str) -> set[int]:
         return set()
     targets = keys(block.targets)
     if by != "pair":
-        sources = keys(_bare(block.sources, held_out.symbols))
+        sources = keys(without_symbols(block.sources, held_out.symbols))
         return {
             number
             for number, source, target in zip(count(block.first), sources, targets, strict=False)
@@ -84,7 +84,7 @@ def occurring(block: Block, held_out: HeldOut, by: str) -> set[int]:
         }
     # Few targets are held out, so only their sources need keys.
     rows = [row for row, target in enumerate(targets) if target in sources_by_target]
-    sources = keys(_bare([block.sources[row] for row in rows], held_out.symbols))
+    sources = keys(without_symbols([block.sources[row] for row in rows], held_out.symbols))
     return {
         block.first + row
         for row, source in zip(rows, sources, strict=True)

@@ -4,7 +4,7 @@ Every line of a set is kept, as text before preparation and as ids. The report o
 filters would drop from the training set.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from random import Random
@@ -18,7 +18,7 @@ from nmt_cli.corpus.parallel import Block, Corpus
 from nmt_cli.data.cleaning.clean import REPLACED
 from nmt_cli.data.cleaning.counts import Tally
 from nmt_cli.data.cleaning.filters import SUBWORDS, Filters
-from nmt_cli.data.cleaning.held_out import keys
+from nmt_cli.data.cleaning.held_out import keys, without_symbols
 from nmt_cli.data.cleaning.report import CorpusReport, FilterReport
 from nmt_cli.data.config import PreprocessConfig
 from nmt_cli.data.dataset import TRAIN, side_path
@@ -37,17 +37,18 @@ KeyedPair = tuple[tuple[bytes, bytes], Sequence[bytes]]
 """A pair, and the keys of its sides."""
 
 
-def drawn_sets(job: Job, inputs: Sequence[Input], folder: Path) -> list[Input]:
+def drawn_sets(job: Job, inputs: Sequence[Input], symbols: Collection[str], folder: Path) -> list[Input]:
     """Draw `corpus.valid_size` and `corpus.test_size` pairs from the training corpora, and write their lines
-    to `folder`. Return an input per set. Equal corpora give equal sets. No two pairs share a side, and all
-    pass the filters. Raise `UserError` for too few pairs, or if filter.decontaminate is off."""
+    to `folder`. Return an input per set. Equal corpora give equal sets. No pair shares a side with another or
+    with an evaluation or held-out set in `inputs`. Ignore `symbols` before sources. All pairs pass the
+    filters. Raise `UserError` for too few pairs, or if filter.decontaminate is off."""
     sizes, training = job.config.corpus.drawn, [item for item in inputs if item.role == TRAIN]
     if not sizes:
         return []
     if not all(item.filter(job.config).decontaminate for item in training):
         raise UserError("corpus.valid_size and corpus.test_size need filter.decontaminate=true. Set it.")
-    total, needed = sum(item.pairs for item in training), sum(sizes.values())
-    chosen = _chosen(job, training, total, needed)
+    needed = sum(sizes.values())
+    chosen = _chosen(job, inputs, frozenset(map(str.encode, symbols)), needed)
     if len(chosen) < needed:
         raise UserError(
             f"corpus.valid_size and corpus.test_size add up to {needed:,}, but only {len(chosen):,} "
@@ -65,17 +66,26 @@ def drawn_sets(job: Job, inputs: Sequence[Input], folder: Path) -> list[Input]:
     return sets
 
 
-def _chosen(job: Job, training: Sequence[Input], total: int, needed: int) -> list[tuple[bytes, bytes]]:
-    """Return at least `needed` of the `total` training pairs, in random order, or all pairs that can be held
-    out. No two pairs share a side."""
+def _chosen(
+    job: Job, inputs: Sequence[Input], symbols: Collection[bytes], needed: int
+) -> list[tuple[bytes, bytes]]:
+    """Return at least `needed` training pairs, in random order, or all pairs that can be held out. None
+    shares a side with another, or with a set in `inputs`, apart from `symbols` before sources."""
+    training = [item for item in inputs if item.role == TRAIN]
+    total = sum(item.pairs for item in training)
     generator, size = np.random.default_rng(SEED), 2 * needed + 1000
     chosen, sources, targets = list[tuple[bytes, bytes]](), set[bytes](), set[bytes]()
+    for block in (
+        block for item in inputs if item.role != TRAIN for block in item.corpus.blocks(BLOCK_PAIRS)
+    ):
+        sources.update(keys(without_symbols(block.sources, symbols)))
+        targets.update(keys(block.targets))
     examined = np.empty(0, np.int64)
     # A small sample is enough for most corpora, but not if filters drop nearly all pairs.
     while len(chosen) < needed and len(examined) < total:
         numbers = generator.choice(total, min(total, size), replace=False)
         numbers = numbers[~np.isin(numbers, examined)]
-        usable = dict(_usable(job, training, np.sort(numbers)))
+        usable = dict(_usable(job, training, symbols, np.sort(numbers)))
         for pair, (source, target) in (usable[number] for number in numbers.tolist() if number in usable):
             if source not in sources and target not in targets:
                 chosen.append(pair)
@@ -86,7 +96,7 @@ def _chosen(job: Job, training: Sequence[Input], total: int, needed: int) -> lis
 
 
 def _usable(
-    job: Job, training: Sequence[Input], numbers: NDArray[np.int64]
+    job: Job, training: Sequence[Input], symbols: Collection[bytes], numbers: NDArray[np.int64]
 ) -> Iterator[tuple[int, KeyedPair]]:
     """Yield (number, (pair, keys)) of each pair in the ascending `numbers` that passes the filters."""
     first = 0
@@ -96,20 +106,21 @@ def _usable(
         for block in item.corpus.blocks(BLOCK_PAIRS):
             start = first + block.first - 1
             low, high = np.searchsorted(numbers, (start, start + len(block.sources)))
-            pairs = [(number, _pair(block, number - start, filters, tag)) for number in numbers[low:high]]
-            yield from ((int(number), pair) for number, pair in pairs if pair)
+            rows = numbers[low:high].tolist()
+            pairs = [(number, _pair(block, number - start, filters, tag, symbols)) for number in rows]
+            yield from ((number, pair) for number, pair in pairs if pair)
         first += item.pairs
 
 
-def _pair(block: Block, row: int, filters: Filters, tag: str) -> KeyedPair | None:
-    """Return a raw pair, with `tag` before its source, and its keys. Return None if a filter drops the pair,
-    a key is empty, or the pair is not UTF-8."""
+def _pair(block: Block, row: int, filters: Filters, tag: str, symbols: Collection[bytes]) -> KeyedPair | None:
+    """Return a raw pair, with `tag` before its source, and its keys without `symbols` before the source.
+    Return None if a filter drops the pair, a key is empty, or the pair is not UTF-8."""
     pair = block.sources[row], block.targets[row]
     try:
         source, target = (" ".join(side.decode().split()) for side in pair)
     except UnicodeDecodeError:
         return None
-    side_keys = keys(pair)
+    side_keys = keys([*without_symbols(pair[:1], symbols), pair[1]])
     has_low_score = bool(block.scores) and filters.too_low(block.scores[row])
     if has_low_score or not all(side_keys) or filters.too_long(source, target):
         return None

@@ -89,8 +89,8 @@ def preprocess(job: Job, out: Path, workers: int, overwrite: bool, progress: Pro
             spool_folder = out.resolve().with_name(f".nmt-stdin-{os.getpid()}")
             stack.callback(shutil.rmtree, spool_folder, ignore_errors=True)
             inputs = find_inputs(job, spool_folder)
-            inputs += drawn_sets(job, inputs, spool_folder)
-        job, plan = _with_tags(job, plan)
+            job, plan = _with_tags(job, plan)
+            inputs += drawn_sets(job, inputs, plan.recipe.symbols, spool_folder)
         description = describe_job(job, inputs, plan.reused)
         if (out / MANIFEST).exists() and not _differs(out, description, overwrite):
             drop_work(work_folder(out))

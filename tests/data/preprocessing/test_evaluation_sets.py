@@ -7,7 +7,7 @@ import pytest
 from nmt_cli.data.dataset import open_dataset, raw_lines
 from nmt_cli.errors import UserError
 from nmt_cli.text.tokenizers import load_tokenizers
-from tests.data.corpora import Make, WritePairs, report_on
+from tests.data.corpora import Make, WritePairs, named_corpora, report_on
 
 ODD_LINES = [
     b"plain",
@@ -127,3 +127,16 @@ def test_sets_are_drawn_even_if_few_pairs_pass_the_filters(
     lines = (tmp_path / "out" / "valid.source.raw.txt").read_text().split()
     assert len({int(line[1:]) % 50 for line in lines}) == 1
     assert len(set(lines)) == 100
+
+
+def test_drawn_pairs_share_no_side_with_given_sets(
+    tmp_path: Path, make: Make, write_pairs: WritePairs
+) -> None:
+    pairs = [(f"a{n}", f"b{n}") for n in range(60)]
+    train = write_pairs(tmp_path / "train", pairs)
+    dev = write_pairs(tmp_path / "dev", [(f"<2de> A{n}!", f"b {n}") for n in range(25)])
+    other = write_pairs(tmp_path / "other", [(f"a{n}", "x") for n in range(25, 40)])
+    named = named_corpora(("train", train, 'tag="<2de>"'))
+    make(tmp_path / "out", (), named, f'filter.held_out=["{other}"]', "corpus.valid_size=15", valid=[dev])
+    lines = (tmp_path / "out" / "valid.source.raw.txt").read_text().splitlines()
+    assert len(lines) == 15 and min(int(line.removeprefix("<2de> a")) for line in lines) >= 40
