@@ -32,7 +32,7 @@ class CleanTask:
     recipe: Recipe
     filter: FilterConfig
     invalid_utf8: str
-    held_out: HeldOut | None = None
+    held_out: Sequence[HeldOut] = ()
     """The pairs that the training set must not have."""
 
     tag: str = ""
@@ -85,7 +85,11 @@ def clean(task: CleanTask) -> CleanBlock:
     other filters. Raise `UserError` for invalid UTF-8 if `task.invalid_utf8` is "error". Keep repetitions."""
     prepare, filters = _tools(task.recipe, task.filter)
     block = task.block
-    held_out = occurring(block, task.held_out, task.filter.decontaminate_by) if task.held_out else set()
+    held_out = {
+        number
+        for one in task.held_out
+        for number in occurring(block, one, one.by or task.filter.decontaminate_by)
+    }
     scores = block.scores or [NO_SCORE] * len(block.sources)
     kept: list[_Pair] = []
     lengths: list[tuple[int, int]] = []

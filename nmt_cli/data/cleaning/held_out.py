@@ -29,6 +29,9 @@ class HeldOut:
     symbols: frozenset[bytes] = frozenset()
     """Words to ignore at the start of a source, such as a language code."""
 
+    by: str = ""
+    """The sides that must be equal, as for `filter.decontaminate_by`. "" means that setting."""
+
 
 def keys(lines: Sequence[bytes]) -> list[bytes]:
     """Return a key per line. Lines that differ only in case, spaces, common punctuation or Unicode form have

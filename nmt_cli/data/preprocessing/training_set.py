@@ -46,6 +46,7 @@ BLOCK_PAIRS = 10_000
 
 HELD_OUT_KEYS = "held-out"
 KEYS = "keys.txt"
+DRAWN_KEYS = "drawn-keys.txt"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +84,7 @@ def clean_parts(run: Run) -> None:
     parts = run.parts
     missing = [part for part in range(len(parts)) if not clean_part(run.work, part).exists()]
     blocks, total = sum(len(parts[part]) for part in missing), sum(item.pairs for item in run.training)
-    tasks = _clean_tasks(run, _held_out(run) if missing else None, frozenset(missing))
+    tasks = _clean_tasks(run, _held_out(run) if missing else (), frozenset(missing))
     cleaned = in_order(clean, tasks, max(1, min(run.workers, blocks)))
     done = sum(map(len, parts)) - blocks
     for part in missing:
@@ -148,23 +149,30 @@ def encode_parts(run: Run, tokenizers: Tokenizers, folder: Path) -> None:
                 run.progress("encoding", min(done * BLOCK_PAIRS, total), total)
 
 
-def _held_out(run: Run) -> HeldOut | None:
-    """Return the validation, test and held-out pairs that the training set must not have. Write their keys to
-    the work folder if missing. Return None without such inputs or `decontaminate`."""
-    corpora = [item.corpus for item in run.inputs if item.role != TRAIN]
-    if not (corpora and any(item.filter(run.config).decontaminate for item in run.training)):
-        return None
+def _held_out(run: Run) -> tuple[HeldOut, ...]:
+    """Return the given and the drawn pairs that the training set must not have. Write their keys to the work
+    folder if missing. Return () without such inputs or `decontaminate`."""
+    sets = [item for item in run.inputs if item.role != TRAIN]
+    if not (sets and any(item.filter(run.config).decontaminate for item in run.training)):
+        return ()
+    is_drawn = [item.role != "held out" and item.corpus.name in run.config.corpus.drawn for item in sets]
     symbols = frozenset(map(str.encode, run.plan.recipe.symbols))
     folder = run.work / HELD_OUT_KEYS
     if not folder.exists():
         with written_whole(folder) as staging:
-            write_held_out(corpora, staging / KEYS, symbols)
-    return HeldOut(folder / KEYS, sha256(folder / KEYS), symbols)
+            for name, is_of_name in ((KEYS, False), (DRAWN_KEYS, True)):
+                corpora = (item.corpus for item, own in zip(sets, is_drawn, strict=True) if own == is_of_name)
+                write_held_out(corpora, staging / name, symbols)
+    return (
+        HeldOut(folder / KEYS, sha256(folder / KEYS), symbols),
+        # No side of a drawn pair may be trained on.
+        HeldOut(folder / DRAWN_KEYS, sha256(folder / DRAWN_KEYS), symbols, by="either"),
+    )
 
 
-def _clean_tasks(run: Run, held_out: HeldOut | None, parts: frozenset[int]) -> Iterator[CleanTask]:
-    """Yield the tasks of the blocks of `parts`, in order. If evaluation sets are drawn from the training
-    text, drop pairs with either side in `held_out`."""
+def _clean_tasks(run: Run, held_out: Sequence[HeldOut], parts: frozenset[int]) -> Iterator[CleanTask]:
+    """Yield the tasks of the blocks of `parts`, in order. `held_out` has the pairs to drop if the corpus sets
+    `decontaminate`."""
     config, recipe = run.config, run.plan.recipe
     hashed = frozenset[Hashed]().union(*(hashes_needed(item.filter(config)) for item in run.training))
     number = 0
@@ -174,9 +182,7 @@ def _clean_tasks(run: Run, held_out: HeldOut | None, parts: frozenset[int]) -> I
         if parts.isdisjoint(block // BLOCKS_A_PART for block in numbers):
             continue
         tag, own = item.named.tag if item.named else "", item.filter(config)
-        if config.corpus.drawn:  # no side of a drawn pair may be trained on
-            own = replace(own, decontaminate_by="either")
-        excluded, invalid = held_out if own.decontaminate else None, config.corpus.invalid_utf8
+        excluded, invalid = held_out if own.decontaminate else (), config.corpus.invalid_utf8
         scores = scores_of(run.work, owner)
         for block_number, block in zip(numbers, item.corpus.blocks(BLOCK_PAIRS), strict=True):
             if block_number // BLOCKS_A_PART in parts:

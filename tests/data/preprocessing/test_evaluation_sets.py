@@ -7,7 +7,7 @@ import pytest
 from nmt_cli.data.dataset import open_dataset, raw_lines
 from nmt_cli.errors import UserError
 from nmt_cli.text.tokenizers import load_tokenizers
-from tests.data.corpora import Make, WritePairs, named_corpora, report_on
+from tests.data.corpora import Make, WritePairs, named_corpora, report_on, train_lines
 
 ODD_LINES = [
     b"plain",
@@ -127,6 +127,16 @@ def test_sets_are_drawn_even_if_few_pairs_pass_the_filters(
     lines = (tmp_path / "out" / "valid.source.raw.txt").read_text().split()
     assert len({int(line[1:]) % 50 for line in lines}) == 1
     assert len(set(lines)) == 100
+
+
+def test_given_sets_are_held_out_by_the_setting_next_to_drawn_sets(
+    tmp_path: Path, make: Make, write_pairs: WritePairs
+) -> None:
+    train = write_pairs(tmp_path / "train", [(f"a{n}", f"b{n}") for n in range(60)])
+    dev = write_pairs(tmp_path / "dev", [("a1", "x"), ("a2", "b2")])
+    make(tmp_path / "out", [train], "corpus.valid_size=5", valid=[dev])
+    drawn = (tmp_path / "out" / "valid.source.raw.txt").read_text().split()
+    assert set(train_lines(tmp_path / "out")) == {f"a{n}" for n in range(60) if n != 2} - set(drawn)
 
 
 def test_drawn_pairs_share_no_side_with_given_sets(
