@@ -67,10 +67,10 @@ class Normalizer:
 
     def _composed(self, text: str) -> str:
         """Return `text` in the Unicode form of the settings, where "none" changes nothing. In a text of over
-        `LONG` characters, first insert `JOINER` after each 30 combining marks in a row."""
+        `LONG` characters, first interrupt runs of marks."""
         # Only in long lines, so that ordinary lines never change.
         if len(text) > LONG:
-            text = MARKS_IN_A_ROW.sub(rf"\1{JOINER}", text)
+            text = interrupt_marks(text)
         match self._config.unicode:
             case "nfc":
                 return unicodedata.normalize("NFC", text)
@@ -78,3 +78,9 @@ class Normalizer:
                 return unicodedata.normalize("NFKC", text)
             case "none":
                 return text
+
+
+def interrupt_marks(text: str) -> str:
+    """Return `text` with `JOINER` after each 30 combining marks in a row."""
+    interrupted: str = MARKS_IN_A_ROW.sub(rf"\1{JOINER}", text)
+    return interrupted

@@ -10,6 +10,7 @@ from itertools import count
 from pathlib import Path
 
 from nmt_cli.corpus.parallel import Block, Corpus
+from nmt_cli.text.normalize import LONG, interrupt_marks
 
 LINES_AT_ONCE = 1000
 ASCII = (string.punctuation + " \t\v\f\r").encode()
@@ -48,6 +49,10 @@ def _keys(lines: Sequence[bytes]) -> list[bytes]:
         text = text.casefold()
         for mark in MARKS:
             text = text.replace(mark, "")
+        # Line by line, because a key must not depend on other lines.
+        if any(len(line) > LONG for line in lines):
+            pairs = zip(lines, text.split("\n"), strict=True)
+            text = "\n".join(interrupt_marks(own) if len(line) > LONG else own for line, own in pairs)
         if not unicodedata.is_normalized("NFKC", text):
             text = unicodedata.normalize("NFKC", text)
     return text.encode().translate(None, ASCII).split(b"\n")

@@ -1,7 +1,9 @@
 """Pairs of validation and test sets are never trained on, however they are written."""
 
+import re
 import unicodedata
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from hypothesis import given
@@ -30,6 +32,20 @@ def test_keys_ignore_case_spaces_and_punctuation(lines: list[str], at_once: int)
     for line, key in zip(lines, line_keys, strict=True):
         if "\u0301" not in line:
             assert key.decode() == normalized(line)
+
+
+def test_keys_of_long_runs_of_marks_are_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
+    runs, unpatched = list[int](), unicodedata.normalize
+
+    def normalize(form: Literal["NFKC"], text: str) -> str:
+        runs.extend(map(len, re.findall("[\u0301\u0327]+", text)))
+        return unpatched(form, text)
+
+    monkeypatch.setattr(unicodedata, "normalize", normalize)
+    # Punctuation is removed, so it must not hide a long run.
+    line = ("a" + "\u0301\u0327…" * 1000).encode()
+    assert held_out.keys([b"b\xc3\xa9", line])[1] == held_out.keys([line])[0]
+    assert max(runs) == 30
 
 
 VARIANTS = [
