@@ -51,6 +51,9 @@ SPELLED_OUT = 12
 PHRASE = 4
 """Maximum words of a repeated phrase, or characters in text without spaces."""
 
+SCRIPT_NAME = re.compile(r"[A-Za-z][A-Za-z_ -]*")
+"""The form of a Unicode script name. Other characters would be part of a pattern."""
+
 LETTER = regex.compile(r"\p{L}")
 LETTER_OR_MARK = regex.compile(r"[\p{L}\p{M}]")
 
@@ -160,10 +163,12 @@ def _script(setting: str, name: str) -> Callable[[str], bool]:
     if not name:
         return lambda text: True
     try:
+        if not SCRIPT_NAME.fullmatch(name):
+            raise regex.error("not a plain name")
         inside = regex.compile(rf"[\p{{L}}&&\p{{Script={name}}}]", regex.VERSION1)
     except regex.error as error:
         raise UserError(
-            f"filter.{setting} is {name!r}, which is not a Unicode script. Use a name such as Latin."
+            f"filter.{setting} is {name!r}, which is not a Unicode script. Use one name, such as Latin."
         ) from error
 
     return lambda text: bool(2 * len(inside.findall(text)) >= len(LETTER.findall(text)))

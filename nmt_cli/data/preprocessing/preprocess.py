@@ -73,8 +73,7 @@ def preprocess(job: Job, out: Path, workers: int, overwrite: bool, progress: Pro
     """Make the dataset `out`, unless it is complete and of the same `job`. Use the parts of an interrupted
     run of the same `job`. Raise `UserError` for unusable inputs or settings, or if `out` differs and
     `overwrite` is false."""
-    for filters in (job.config.filter, *job.filters):
-        Filters(filters)  # raises for an unknown script or a missing library
+    _check_filters(job)
     recover(out)
     refuse_other_files(out, "dataset", MANIFEST)
     plan = reuse.plan(job)
@@ -117,6 +116,16 @@ def preprocess(job: Job, out: Path, workers: int, overwrite: bool, progress: Pro
         write_manifest(folder, manifest)
     drop_work(work)
     return Outcome(manifest, report, remade)
+
+
+def _check_filters(job: Job) -> None:
+    """Raise `UserError` for an unknown script or a missing library. Name the corpus with the setting."""
+    Filters(job.config.filter)
+    for corpus in job.config.corpus.named:
+        try:
+            Filters(corpus.filter(job.config.filter))
+        except UserError as error:
+            raise UserError(f"filters of {corpus.name}: {error}") from error
 
 
 def _make(run: Run, folder: Path) -> tuple[FilterReport, dict[str, Any], Tokenizers]:

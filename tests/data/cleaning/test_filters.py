@@ -122,10 +122,13 @@ def test_pairs_are_kept_or_dropped_for_the_right_reason_with_samples(
     [
         (FilterConfig(source_script="Latn1"), "source_script"),
         (FilterConfig(target_script="no script"), "target_script"),
+        (FilterConfig(source_script="Latin,Cyrillic"), "source_script"),
+        (FilterConfig(target_script=")"), "target_script"),
+        (FilterConfig(target_script="^Latin"), "target_script"),
     ],
 )
 def test_an_unknown_script_is_named(config: FilterConfig, name: str) -> None:
-    with pytest.raises(UserError, match=rf"filter.{name} is .*, which is not a Unicode script"):
+    with pytest.raises(UserError, match=rf"filter.{name} is .*, which is not a Unicode script. Use one"):
         Filters(config)
 
 
