@@ -120,6 +120,7 @@ def average(models: Sequence[Anywhere], out: Anywhere) -> Path:
     """Write the average of models, checkpoints or run folders as the model folder `out`, and return `out`.
 
     Of a run folder, only the best checkpoint counts, while `nmt average-checkpoints` takes the newest five.
+    If all have a moving average (`optimizer.ema`), it replaces the weights.
     Replaces an earlier average at `out`. Raises `UserError` for other files at `out`, or a folder without a
     model or named twice. Settings, vocabulary and weights of the models must match.
 

@@ -49,6 +49,7 @@ def average_checkpoints(
 
     RUN is a run folder that nmt train wrote: checkpoints of it are averaged.
     Each MODEL is a model, checkpoint or run folder: their weights are averaged.
+    If all have a moving average (optimizer.ema), it replaces the weights.
 
     --select decodes the validation sets with the last checkpoint, the best one
     and several averages. It keeps the best by the run's validation.metric, or
@@ -62,17 +63,16 @@ def average_checkpoints(
         raise click.UsageError(f"{used[0]} has no effect with {used[1]}. Use one of them.")
     if (metric or metric_model) and not select:
         raise click.UsageError("--metric and --metric-model have no effect without --select.")
-
     from nmt_cli.checkpoints import choice
     from nmt_cli.checkpoints.average import average
     from nmt_cli.checkpoints.card import About
-    from nmt_cli.checkpoints.finding import WEIGHTS, checkpoints, find_model
+    from nmt_cli.checkpoints.finding import checkpoints, find_model
     from nmt_cli.runtime.foreign_text import read_if_exists
     from nmt_cli.training.settings import CONFIG as SETTINGS
 
-    run, file, several = models[0], WEIGHTS, len(models) > 1 or not checkpoints(models[0])
-    settings = "" if several else read_if_exists(run / SETTINGS).decode(errors="replace")
-    about = About(licence=licence or "", settings=settings)
+    run, file, several = models[0], None, len(models) > 1 or not checkpoints(models[0])
+    settings = b"" if several else read_if_exists(run / SETTINGS)
+    about = About(licence=licence or "", settings=settings.decode(errors="replace"))
     if several:
         if used:
             find_model(run)  # raises a clearer error if the run has no checkpoint yet

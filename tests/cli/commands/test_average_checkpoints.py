@@ -5,8 +5,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from safetensors.torch import load_file
 
+from nmt_cli import api
 from nmt_cli.checkpoints.model_folder import read_model
+from tests.checks import differing
 from tests.cli.conftest import SET_TINY, Nmt, assert_one_line
 
 STEPS = [2, 3, 4, 5, 6]
@@ -67,6 +70,22 @@ def test_named_models_checkpoints_and_runs_are_averaged(average: Nmt, run: Path,
     model, three, other = read_model(tmp_path / "out").description["averaged"]
     assert [part["step"] for part in model["averaged"]] == STEPS
     assert (three["step"], other["step"]) == (3, int(best.name[5:]))
+
+
+def test_moving_averages_are_averaged_if_all_checkpoints_have_one(
+    average: Nmt, toy_dataset: Path, run_nmt: Callable[..., bytes], run: Path, tmp_path: Path
+) -> None:
+    ema, when = tmp_path / "ema", ("--max-steps", "2", "--save-every", "1", "--device", "cpu", "--quiet")
+    run_nmt("train", toy_dataset, "--out", ema, *SET_TINY, "--set", "optimizer.ema=0.9", *when)
+    for name, models in (("last", [ema, "--last", 1]), ("named", [checkpoint(ema, 2)])):
+        result = average(*models, "--out", tmp_path / name)
+        assert result.stderr.startswith(f"{tmp_path / name}: moving average (EMA) of ")
+        own = load_file(tmp_path / name / "model.safetensors")
+        assert not differing(own, load_file(checkpoint(ema, 2) / "ema.safetensors"))
+    api.average([checkpoint(ema, 2)], tmp_path / "api")
+    assert not differing(load_file(tmp_path / "api/model.safetensors"), own)
+    assert average(ema, run, "--out", tmp_path / "mixed").returncode == 0
+    assert not any(part.get("ema") for part in read_model(tmp_path / "mixed").description["averaged"])
 
 
 @pytest.mark.parametrize(
