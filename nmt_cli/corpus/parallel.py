@@ -23,8 +23,8 @@ FORM_OF: dict[str, Form] = {
 }
 """The form of a file that contains both sides, by its ending."""
 
-SCORED: tuple[Form, ...] = ("tsv", "jsonl", "arrow")
-"""Forms that may have a column of scores."""
+WITH_COLUMNS: tuple[Form, ...] = ("tsv", "jsonl", "arrow")
+"""Forms with columns or fields, one of which may have scores."""
 
 UNITS: dict[Form, str] = {"sgm": "segment", "tmx": "pair", "arrow": "row"}
 """The unit that messages count, in forms in which a pair is not a line."""
@@ -69,9 +69,14 @@ class Corpus:
         return (self.source,) if self.source == self.target else (self.source, self.target)
 
     @property
+    def has_columns(self) -> bool:
+        """True if the corpus is a table or has records."""
+        return self.form in WITH_COLUMNS
+
+    @property
     def has_scores(self) -> bool:
-        """True if the settings name a score column and the corpus is of a form with columns."""
-        return self.form in SCORED and bool(self.config.score_column)
+        """True if the settings name a score column and the corpus has columns."""
+        return self.has_columns and bool(self.config.score_column)
 
     def count(self) -> int:
         """Return the number of pairs. Raise `UserError` for no pairs, or if the sides do not match. Read all

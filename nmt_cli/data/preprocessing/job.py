@@ -16,6 +16,7 @@ from nmt_cli.setting_values import toml_literal
 from nmt_cli.text.variation import VARIATIONS, Variation
 
 LINES_AT_ONCE = 1000
+COLUMNS = ("source_column", "target_column", "score_column")
 
 Part = Role | Literal["held out"]
 """The purpose of a corpus. A held-out corpus only names pairs that the training set must not have."""
@@ -122,6 +123,7 @@ def find_inputs(job: Job, spool_folder: Path) -> list[Input]:
     corpora = [(role, *_find(role, spec, job)) for role, names in specs.items() for spec in names]
     names = [corpus.name for role, corpus, _ in corpora if role in ("valid", "test")]
     _refuse_equal_names([*names, *job.config.corpus.drawn])
+    _refuse_no_effect(job, [corpus for _, corpus, _ in corpora])
     _refuse_no_scores(job, [corpus for role, corpus, _ in corpora if role == TRAIN])
     inputs = []
     alignments = job.config.corpus.alignments
@@ -146,6 +148,19 @@ def _refuse_other_lines(item: Input) -> None:
         raise UserError(f"corpus.alignments: {path} does not exist or is not a file. Check the path.")
     if path and files.count_lines(path) != item.pairs:
         raise UserError(f"{path} must have {item.pairs:,} lines, one for each pair of {item.corpus.name}.")
+
+
+def _refuse_no_effect(job: Job, corpora: Sequence[Corpus]) -> None:
+    """Raise `UserError` for held-out sets that no corpus is compared with, or for a set column if no corpus
+    has columns."""
+    if job.config.filter.held_out and not any(config.decontaminate for config in job.filters):
+        raise UserError("filter.held_out has no effect with filter.decontaminate=false. Leave one out.")
+    column = next((name for name in COLUMNS if getattr(job.config.corpus, name)), None)
+    if column and not any(corpus.has_columns for corpus in corpora):
+        raise UserError(
+            f"corpus.{column} is {getattr(job.config.corpus, column)!r}, but no corpus has columns. "
+            "Leave it out, or give a .tsv, .jsonl or .parquet file."
+        )
 
 
 def _refuse_no_scores(job: Job, training: Sequence[Corpus]) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -188,3 +189,21 @@ def test_the_manifest_counts_unknowns_and_tokens(tmp_path: Path, make: Make, wri
         "target_unknowns": 1,
     }
     assert (splits["train"]["source_tokens"], splits["train"]["source_unknowns"]) == (3, 0)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (
+            ('filter.held_out=["{0}"]', "filter.decontaminate=false"),
+            r"filter\.held_out has no effect with filter\.decontaminate=false\. Leave one out\.",
+        ),
+        (("corpus.source_column=en",), r"corpus\.source_column is 'en', but no corpus has columns\. Leave"),
+        (("corpus.score_column=s",), r"corpus\.score_column is 's', but no corpus has columns\."),
+    ],
+)
+def test_settings_without_effect_are_refused(
+    tmp_path: Path, make: Make, toy: str, settings: Sequence[str], message: str
+) -> None:
+    with pytest.raises(UserError, match=message):
+        make(tmp_path / "out", [toy], *(setting.format(toy) for setting in settings))
