@@ -185,7 +185,11 @@ def check_replaceable(out: Path, folders: Sequence[Path]) -> None:
         return
     try:
         description = parsed_json(read_ordinary(out / CONFIG))
-        if AVERAGED in description and names <= {CONFIG, WEIGHTS, TOKENIZERS, CARD}:
+        if (
+            isinstance(description, dict)
+            and AVERAGED in description
+            and names <= {CONFIG, WEIGHTS, TOKENIZERS, CARD}
+        ):
             return
     except (OSError, UserError, ValueError):
         pass  # it is not an average

@@ -37,12 +37,14 @@ def has_no_names(config: CorpusConfig) -> bool:
 def chosen(names: Sequence[str], languages: tuple[str, str], config: CorpusConfig, location: str) -> Columns:
     """Return the columns of source, target and score that the settings name. Without a setting, take a source
     or target column named after its language or such as "src", and None as score. Raise `UserError`,
-    beginning with `location`, for a missing column, or one column for both sides."""
+    beginning with `location`, for a missing or repeated column, or one column for both sides."""
     source = config.source_column or _usual(names, languages, 0, location)
     target = config.target_column or _usual(names, languages, 1, location)
     for name in filter(None, (source, target, config.score_column)):
         if name not in names:
             raise UserError(f"{location} has no {name}. It has {_listed(names)}.")
+        if names.count(name) > 1:
+            raise UserError(f"{location} has {names.count(name)} columns named {name}. Rename all but one.")
     if source == target:
         raise UserError(f"{location}: {source} would be both source and target. Set corpus.source_column.")
     return source, target, config.score_column or None

@@ -82,7 +82,9 @@ def pairs(source: Path, target: Path, languages: tuple[str, str], name: str) -> 
     for number, pair in enumerate(zip_longest(*sides), start=1):
         if None in pair or pair[0].key != pair[1].key:
             source_id, target_id = (
-                f"doc {side.document.decode()} seg {side.number.decode()}" if side else "nothing"
+                f"doc {side.document.decode(errors='replace')} seg {side.number.decode(errors='replace')}"
+                if side
+                else "nothing"
                 for side in pair
             )
             raise UserError(

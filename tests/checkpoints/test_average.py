@@ -299,7 +299,7 @@ def test_an_earlier_average_or_an_empty_folder_is_replaced(tmp_path: Path, model
     assert len(read_model(tmp_path / "out").description["averaged"]) == 3
 
 
-@pytest.mark.parametrize("kind", ["run", "file", "model", "average with notes"])
+@pytest.mark.parametrize("kind", ["run", "file", "model", "number", "average with notes"])
 def test_other_folders_and_files_are_not_replaced(
     tmp_path: Path, models: list[Path], digests: Digests, kind: str
 ) -> None:
@@ -310,6 +310,9 @@ def test_other_folders_and_files_are_not_replaced(
         shutil.copytree(models[0], out / "checkpoints/step-00000001")
     if kind == "model":
         shutil.copytree(models[0], out)
+    if kind == "number":
+        out.mkdir()
+        (out / "config.json").write_text("5")
     if kind == "average with notes":
         average(models, out)
         (out / "notes.txt").touch()

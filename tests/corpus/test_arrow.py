@@ -84,3 +84,10 @@ def test_an_error_about_a_column_without_text_names_its_row(tmp_path: Path) -> N
     parquet.write_table(arrow.table({"en": [1], "de": ["x"]}), tmp_path / "a.parquet")
     with pytest.raises(UserError, match=r"a\.parquet row 1: source is 1, not text"):
         block(tmp_path / "a.parquet")
+
+
+def test_a_chosen_column_that_is_repeated_is_refused(tmp_path: Path) -> None:
+    table = arrow.Table.from_arrays([arrow.array(["a"])] * 3, names=["en", "de", "en"])
+    parquet.write_table(table, tmp_path / "a.parquet")
+    with pytest.raises(UserError, match=r"a\.parquet has 2 columns named en\. Rename all but one\."):
+        block(tmp_path / "a.parquet")

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from nmt_cli.corpus.config import CorpusConfig
 from nmt_cli.corpus.parallel import find
+from nmt_cli.errors import UserError
 from tests.checks import refusal
 from tests.corpus.conftest import block
 
@@ -134,3 +135,12 @@ def test_locations_in_a_table_count_the_header(tmp_path: Path) -> None:
     path = written(tmp_path, "a.tsv", "en\tde\nx\ty\n")
     corpus = find(str(path), "en", "de", CorpusConfig(source_column="en"))
     assert corpus.location("source", 1) == f"{path} line 2"
+
+
+def test_a_chosen_column_that_is_repeated_is_refused(tmp_path: Path) -> None:
+    path = written(tmp_path, "a.tsv", "en\tde\tx\tx\ten\na\tb\t\t\tc\n")
+    with pytest.raises(UserError) as raised:
+        block(path, source_column="en")
+    assert str(raised.value) == f"{path} line 1 has 2 columns named en. Rename all but one."
+    path = written(tmp_path, "b.tsv", "en\tde\tx\tx\na\tb\t\t\n")
+    assert block(path, source_column="en").sources == [b"a"]  # other columns may be repeated

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from nmt_cli.corpus.sgm import Segment, Side, segments
+from nmt_cli.corpus.sgm import Segment, Side, pairs, segments
 from nmt_cli.errors import UserError
 
 XML = b"""<?xml version='1.0' encoding='utf-8'?>
@@ -177,3 +177,10 @@ def test_a_hostile_file_of_a_megabyte_is_refused_quickly(tmp_path: Path, hostile
 def test_a_document_without_the_requested_side_gives_nothing_if_others_have_labels(tmp_path: Path) -> None:
     content = XML.replace(b'<src lang="en"><seg id="1">three</seg></src>', b'<seg id="9">stray</seg>')
     assert texts(tmp_path, content) == ["one", "two"]
+
+
+def test_segments_that_do_not_match_are_named_even_if_their_document_is_not_utf8(tmp_path: Path) -> None:
+    for name, document in (("a", b"\xff"), ("b", b"d")):
+        (tmp_path / f"{name}.sgm").write_bytes(b'<doc docid="%b"><seg id="1">x</seg></doc>' % document)
+    with pytest.raises(UserError, match=r"segment 1 is doc \ufffd seg 1, but .* has doc d seg 1 there"):
+        pairs(tmp_path / "a.sgm", tmp_path / "b.sgm", ("en", "de"), "a.sgm")

@@ -116,7 +116,7 @@ def find_inputs(job: Job, spool_folder: Path) -> list[Input]:
     specs: dict[Part, Sequence[str]] = {"train": train, "valid": job.valid, "test": job.test}
     if any(config.decontaminate for config in job.filters):
         specs["held out"] = job.config.filter.held_out
-    if sum(names.count("-") for names in specs.values()) > 1:
+    if sum(_varied(spec)[0] == "-" for names in specs.values() for spec in names) > 1:
         raise UserError(
             "stdin (-) is given twice but can be read only once. Give a file instead of one of them."
         )
@@ -188,11 +188,10 @@ def _refuse_no_scores(job: Job, training: Sequence[Corpus]) -> None:
 
 
 def _find(role: Part, spec: str, job: Job) -> tuple[Corpus, Variation | None]:
-    """Return the corpus that `spec` names, and its variation or None. In "valid+upper", "upper" is the
-    variation. Raise `UserError` for a missing corpus, or a training corpus with a variation."""
-    plain, plus, ending = spec.rpartition("+")
-    kind = next((one for one in VARIATIONS if one == ending), None)
-    if not (plus and kind):
+    """Return the corpus that `spec` names, and its variation or None. Raise `UserError` for a missing corpus,
+    or a training corpus with a variation."""
+    plain, kind = _varied(spec)
+    if not kind:
         return find(spec, job.source_lang, job.target_lang, job.config.corpus), None
     if role == TRAIN:
         raise UserError(
@@ -200,6 +199,13 @@ def _find(role: Part, spec: str, job: Job) -> tuple[Corpus, Variation | None]:
         )
     corpus = find(plain, job.source_lang, job.target_lang, job.config.corpus)
     return replace(corpus, name=f"{corpus.name}+{kind}"), kind
+
+
+def _varied(spec: str) -> tuple[str, Variation | None]:
+    """Return the corpus and the variation that `spec` names, such as "valid" and "upper" of "valid+upper"."""
+    plain, plus, ending = spec.rpartition("+")
+    kind = next((one for one in VARIATIONS if one == ending), None)
+    return (plain, kind) if plus and kind else (spec, None)
 
 
 def _read_through(corpus: Corpus) -> None:

@@ -207,3 +207,8 @@ def test_settings_without_effect_are_refused(
 ) -> None:
     with pytest.raises(UserError, match=message):
         make(tmp_path / "out", [toy], *(setting.format(toy) for setting in settings))
+
+
+def test_stdin_is_used_once_with_and_without_variations(tmp_path: Path, make: Make, toy: str) -> None:
+    with pytest.raises(UserError, match=r"stdin \(-\) is given twice but can be read only once"):
+        make(tmp_path / "out", [toy], valid=["-", "-+upper"])
