@@ -46,7 +46,8 @@ def chosen(names: Sequence[str], languages: tuple[str, str], config: CorpusConfi
         if names.count(name) > 1:
             raise UserError(f"{location} has {names.count(name)} columns named {name}. Rename all but one.")
     if source == target:
-        raise UserError(f"{location}: {source} would be both source and target. Set corpus.source_column.")
+        setting = "target_column" if config.source_column else "source_column"
+        raise UserError(f"{location}: {source} would be both source and target. Set corpus.{setting}.")
     return source, target, config.score_column or None
 
 

@@ -42,7 +42,9 @@ def _warnings(outcome: Outcome, report: FilterReport) -> Iterator[str]:
         share = (train["source_unknowns"] + train["target_unknowns"]) / (
             train["source_tokens"] + train["target_tokens"]
         )
-        yield f"{100 * share:.2g} % of the training tokens are unknown. Set tokenizer.byte_fallback=true."
+        # Most reused tokenizers refuse the setting.
+        learn = "Learn new subwords with " if outcome.manifest["reused_tokenizer"] else "Set "
+        yield f"{100 * share:.2g} % of the training tokens are unknown. {learn}tokenizer.byte_fallback=true."
     for corpus in report.corpora:
         for reason, count in corpus.noted.counts.items():
             first = min(sample.number for sample in corpus.noted.samples[reason])

@@ -110,6 +110,11 @@ def _shares(corpora: Sequence[TrainCorpus], sizes: Sequence[int], config: Mixing
     by_name = config.weights or {corpus.name: corpus.weight for corpus in corpora}
     weights = [by_name.get(name, 0.0) for name in names] if any(by_name.values()) else [1.0] * len(names)
     for corpus, size, weight in zip(corpora, sizes, weights, strict=True):
+        if weight and not corpus.pairs:
+            raise UserError(
+                f"Corpus {corpus.name} has a weight, but the filters of nmt preprocess left none of its "
+                "pairs. Relax them, or set its weight to 0."
+            )
         if weight and not size:
             raise UserError(
                 f"Corpus {corpus.name} has a weight, but all its {corpus.pairs:,} pairs are too long. "

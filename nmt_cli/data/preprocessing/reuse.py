@@ -92,7 +92,8 @@ def _refuse_other_bytes(folder: Path, fingerprint: str) -> None:
 def _from_files(job: Job, spec: str) -> Plan:
     """Return the plan to build tokenizers from one file or SOURCE:TARGET. Raise `UserError` for two kinds of
     files, or a changed tokenizer folder. Also raise it for a given setting that the files decide."""
-    paths = [Path(part) for part in spec.split(":", 1)]
+    # The name of a file may contain a colon.
+    paths = [Path(spec)] if Path(spec).is_file() else [Path(part) for part in spec.split(":", 1)]
     kinds = [kind_of_file(path) for path in paths]
     for folder in {path.parent for path in paths if (path.parent / DESCRIPTION).is_file()}:
         _refuse_other_bytes(folder, load_tokenizers(folder).fingerprint)

@@ -60,3 +60,13 @@ def test_each_odd_evaluation_set_causes_a_warning_with_a_line_number(
         "Warning: test set 'odd': empty side in 2 of 4 pairs (kept; first: line 2)",
         "Warning: test set 'odd': unknown subwords in 1 of 4 pairs (kept; first: line 3)",
     ]
+
+
+def test_unknown_training_tokens_cause_a_warning_with_a_remedy_that_is_accepted(
+    nmt_preprocess: Nmt, tmp_path: Path, toy: str, write_pairs: Callable[[Path, Pairs], str]
+) -> None:
+    nmt_preprocess("--train", toy, "--out", tmp_path / "first", "--quiet")
+    odd = write_pairs(tmp_path / "odd", [("\u4e00", "abc")])
+    reuse = ("--reuse-tokenizer", tmp_path / "first")
+    result = nmt_preprocess("--train", odd, *reuse, "--out", tmp_path / "out", "--quiet")
+    assert "are unknown. Learn new subwords with tokenizer.byte_fallback=true." in result.stderr

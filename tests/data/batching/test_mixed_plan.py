@@ -195,6 +195,12 @@ def test_a_corpus_of_long_pairs_cannot_have_a_weight(split_of: SplitOf) -> None:
         mixed_plan(dataset, CONFIG, mixing(weights="{bitext=1, synthetic=1}"), 1)
 
 
+def test_a_corpus_without_pairs_cannot_have_a_weight(split_of: SplitOf) -> None:
+    dataset = dataset_of(split_of([(5, 5)] * 50), [50, 0])
+    with pytest.raises(UserError, match="Corpus synthetic has a weight, but the filters of nmt preprocess"):
+        mixed_plan(dataset, CONFIG, mixing(weights="{bitext=1, synthetic=1}"), 1)
+
+
 @pytest.fixture(scope="module")
 def mixed(split_of: SplitOf) -> Dataset:
     return dataset_of(split_of(lengths_of(SHORT)), SHORT)

@@ -146,3 +146,12 @@ def test_a_changed_tokenizer_is_refused(
         make(
             tmp_path / "out", [toy], reuse=reused_dataset if reused == "dataset" else reused_dataset / reused
         )
+
+
+def test_the_name_of_a_file_may_contain_a_colon(
+    tmp_path: Path, make: Make, learned: Learned, toy: str
+) -> None:
+    (tmp_path / "x:y").mkdir()
+    model = shutil.copy(learned("sentencepiece") / "tokenizer" / "joint.model", tmp_path / "x:y" / "m.model")
+    make(tmp_path / "out", [toy], "text.lowercase=true", reuse=model)
+    assert load_tokenizers(tmp_path / "out" / "tokenizer").recipe.joint
