@@ -28,6 +28,9 @@ GZIP_MARK = b"\x1f\x8b"
 BZIP2_MARK = re.compile(rb"BZh[1-9](1A|\x17r)")
 """A text may begin with "BZh", so this also requires a block size and the mark of a block or of the end."""
 
+ZSTD_MARK = re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18")
+"""The mark of a frame, or of a skippable frame such as pzstd writes first."""
+
 BLOCK = 1 << 20
 LINES_AT_ONCE = 1000
 
@@ -163,6 +166,6 @@ def _decompressed(raw: BufferedReader) -> BinaryIO:
         return cast(BinaryIO, bz2.BZ2File(raw))
     if start.startswith(b"\xfd7zXZ\x00"):
         return cast(BinaryIO, lzma.LZMAFile(raw))
-    if start.startswith(b"\x28\xb5\x2f\xfd"):
+    if ZSTD_MARK.match(start):
         return cast(BinaryIO, zstd.ZstdFile(raw))
     return raw

@@ -247,3 +247,9 @@ def test_invalid_bytes_are_an_error_or_replaced_or_skipped(raw: bytes, location:
     assert "corpus.invalid_utf8=replace" in message
     assert decoded(raw, "replace", "train.de line 7") == replaced
     assert decoded(raw, "skip", "train.de line 7") is None
+
+
+def test_a_zstd_file_may_begin_with_a_skippable_frame(tmp_path: Path) -> None:
+    skippable = b"\x50\x2a\x4d\x18" + (4).to_bytes(4, "little") + b"size"
+    path = written(tmp_path, (skippable + zstd.compress(b"one\n")) * 2)
+    assert list(lines(path)) == [b"one", b"one"]
