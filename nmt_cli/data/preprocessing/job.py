@@ -231,7 +231,7 @@ def describe_job(job: Job, inputs: Sequence[Input], reused: str | None) -> dict[
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     """Return the differences of two descriptions as "name: old -> new". Ignore the paths of files."""
-    before, after = dict(_facts(old)), dict(_facts(new))
+    before, after = dict(facts(old)), dict(facts(new))
     return [
         f"{name}: {before.get(name, 'nothing')} -> {after.get(name, 'nothing')}"
         for name in dict.fromkeys([*before, *after])
@@ -239,7 +239,7 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _facts(description: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def facts(description: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield (name, value as text) of all that decides the dataset, defaults included. Files count by hash."""
     yield "languages", f"{description['source_lang']}-{description['target_lang']}"
     yield "reused tokeniser", str(description["reused_tokenizer"])

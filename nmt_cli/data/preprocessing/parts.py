@@ -5,7 +5,7 @@ An interrupted run leaves it beside the dataset. The next run makes the missing 
 
 import json
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nmt_cli import __version__
 from nmt_cli.data.arrays import ArrayWriter, TextReader, TextWriter
 from nmt_cli.data.cleaning.clean import CleanBlock
 from nmt_cli.data.cleaning.duplicates import HASHED, Hashed
@@ -51,9 +52,11 @@ def work_folder(out: Path) -> Path:
     return resolved.with_name(f".{resolved.name}.work")
 
 
-def open_work(out: Path, job: Mapping[str, Any]) -> Path:
-    """Return the work folder of `out`. Keep its finished parts if they are of `job`, else remove them."""
-    folder, described = work_folder(out), json.dumps(job, sort_keys=True).encode()
+def open_work(out: Path, job: Iterable[tuple[str, str]]) -> Path:
+    """Return the work folder of `out`. Keep its finished parts if they are of this version of nmt and of
+    `job`, the facts that decide the dataset. Otherwise remove the parts."""
+    folder = work_folder(out)
+    described = json.dumps({"nmt": __version__, **dict(job)}, sort_keys=True).encode()
     if not (folder / JOB).exists() or (folder / JOB).read_bytes() != described:
         drop_work(folder)
         folder.mkdir(parents=True, exist_ok=True)

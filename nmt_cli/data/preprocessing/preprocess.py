@@ -32,7 +32,7 @@ from nmt_cli.data.guard import check_hashes
 from nmt_cli.data.preprocessing import reuse
 from nmt_cli.data.preprocessing.alignments import write_alignments
 from nmt_cli.data.preprocessing.evaluation_sets import drawn_sets, write_evaluation_set
-from nmt_cli.data.preprocessing.job import Job, describe_job, differences, find_inputs
+from nmt_cli.data.preprocessing.job import Job, describe_job, differences, facts, find_inputs
 from nmt_cli.data.preprocessing.merge import merge_parts
 from nmt_cli.data.preprocessing.parts import (
     WORTH_KEEPING,
@@ -95,7 +95,7 @@ def preprocess(job: Job, out: Path, workers: int, overwrite: bool, progress: Pro
             drop_work(work_folder(out))
             return Outcome(read_manifest(out), None)
         folder = stack.enter_context(folder_written_whole(out))
-        work = open_work(out, description)
+        work = open_work(out, facts(description))
         remade = drop_damaged(work)
         run = Run(job, inputs, plan, work, workers, progress)
         try:

@@ -10,7 +10,7 @@ import pytest
 
 from nmt_cli.config import read
 from nmt_cli.data.config import PreprocessConfig
-from nmt_cli.data.preprocessing import training_set
+from nmt_cli.data.preprocessing import parts, training_set
 from nmt_cli.data.preprocessing.job import Job
 from nmt_cli.data.preprocessing.parts import work_folder
 from nmt_cli.data.preprocessing.preprocess import Outcome, preprocess
@@ -223,6 +223,23 @@ def test_other_settings_start_again(tmp_path: Path, corpora: list[str], digests:
     interrupt(tmp_path / "out", corpora, "encoding")
     make(tmp_path / "out", corpora, settings=other)
     assert digests(tmp_path / "out") == digests(tmp_path / "plain")
+
+
+def test_finished_parts_are_kept_if_a_corpus_is_spelled_differently(
+    tmp_path: Path, corpora: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    interrupt(tmp_path / "out", corpora, "encoding")
+    monkeypatch.chdir(tmp_path)
+    interrupt(tmp_path / "out", [corpora[0], "second", corpora[2]], "learning subwords")
+    assert [name for name, _ in make(tmp_path / "out", corpora)[1]].count("cleaning") == 0
+
+
+def test_finished_parts_of_another_version_are_made_again(
+    tmp_path: Path, corpora: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    interrupt(tmp_path / "out", corpora, "encoding")
+    monkeypatch.setattr(parts, "__version__", "other")
+    assert [name for name, _ in make(tmp_path / "out", corpora)[1]].count("cleaning") > 0
 
 
 def test_an_early_failure_leaves_no_work_folder(tmp_path: Path, corpora: list[str]) -> None:
