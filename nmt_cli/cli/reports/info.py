@@ -136,14 +136,16 @@ def _of_model(folder: Path) -> Facts:
     # From the header of the file, which is faster than building the model.
     count = sum(tensor.numel() for tensor in read_tensors(weights_path(folder, description)).values())
     sizes = len(identity.tokenizers.source.vocabulary), len(identity.tokenizers.target.vocabulary)
-    averaged = [part.get("step") for part in description.get("averaged", [])]
+    steps = [part.get("step") for part in description.get("averaged", [])]
+    models = f"{len(steps)} model{'s' if len(steps) > 1 else ''}"
+    averaged = models if None in steps else f"steps {', '.join(map(str, steps))}"
     inputs = [part for part in identity.trained_on.get("inputs") or [] if part["role"] == TRAIN]
     trained = ", ".join(f"{part['name']} ({part['pairs']:,} pairs)" for part in inputs)
     return {
         "languages": f"{recipe.source_lang} -> {recipe.target_lang}",
         "model": f"{shape_in_words(identity.config)}; {count:,} parameters",
         "subwords": _subwords(recipe.kind, recipe.joint, sizes),
-        **({"average of": f"steps {', '.join(map(str, averaged))}"} if averaged else {}),
+        **({"average of": averaged} if steps else {}),
         **({"trained on": trained} if trained else {}),
     }
 

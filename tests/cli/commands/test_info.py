@@ -10,6 +10,7 @@ from subprocess import CompletedProcess
 
 import pytest
 
+from nmt_cli.checkpoints.average import average
 from tests.cli.conftest import Nmt, assert_one_line
 
 GOLDEN = Path(__file__).parents[2] / "golden"
@@ -50,6 +51,12 @@ MODEL = {
 def test_a_model_is_described_with_its_shape_and_averaged_steps(nmt: Nmt) -> None:
     facts = described(nmt("info", GOLDEN / "model"))
     assert facts == {"kind": "model folder", **MODEL, "average of": "steps 240"}
+
+
+def test_an_average_of_averages_is_described_with_their_number(nmt: Nmt, tmp_path: Path) -> None:
+    other = shutil.copytree(GOLDEN / "model", tmp_path / "other")
+    average([GOLDEN / "model", other], tmp_path / "mean")
+    assert described(nmt("info", tmp_path / "mean"))["average of"] == "2 models"
 
 
 def test_a_run_is_described_with_its_progress_and_best_checkpoint(nmt: Nmt) -> None:
