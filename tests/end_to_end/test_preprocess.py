@@ -263,7 +263,9 @@ def test_quiet_prints_only_warnings(nmt: Run, tmp_path: Path, toy: str, dev: str
     (tmp_path / "odd.en").write_text("abc\n\n")
     (tmp_path / "odd.de").write_text("abc\nabc\n")
     result = nmt(*arguments, "--valid", tmp_path / "odd", "--overwrite")
-    assert result.stderr == "Warning: valid set 'odd': empty side in 1 of 2 pairs (kept; first: line 2)\n"
+    assert (
+        result.stderr == "Warning: valid set 'odd': empty side in 1 of 2 pairs (kept; for example line 2)\n"
+    )
     assert result.stdout == ""
 
 

@@ -36,7 +36,7 @@ def show(out: Path, outcome: Outcome, quiet: bool) -> None:
 
 def _warnings(outcome: Outcome, report: FilterReport) -> Iterator[str]:
     """Yield a warning with the share of unknown tokens, if any. Yield a warning for each problem of each
-    corpus. The warning has the number of the first line, and the count of pairs, which were kept."""
+    corpus. The warning has the count of pairs, which were kept, and the number of one of their lines."""
     train = outcome.manifest["splits"][TRAIN]
     if train["source_unknowns"] or train["target_unknowns"]:
         share = (train["source_unknowns"] + train["target_unknowns"]) / (
@@ -47,9 +47,9 @@ def _warnings(outcome: Outcome, report: FilterReport) -> Iterator[str]:
         yield f"{100 * share:.2g} % of the training tokens are unknown. {learn}tokenizer.byte_fallback=true."
     for corpus in report.corpora:
         for reason, count in corpus.noted.counts.items():
-            first = min(sample.number for sample in corpus.noted.samples[reason])
+            line = min(sample.number for sample in corpus.noted.samples[reason])
             pairs = f"{count:,} of {corpus.read:,} pairs"
-            yield f"{corpus.role} set {corpus.name!r}: {reason} in {pairs} (kept; first: line {first:,})"
+            yield f"{corpus.role} set {corpus.name!r}: {reason} in {pairs} (kept; for example line {line:,})"
 
 
 def _print_tables(outcome: Outcome, report: FilterReport) -> None:

@@ -57,8 +57,8 @@ def test_each_odd_evaluation_set_causes_a_warning_with_a_line_number(
     odd = write_pairs(tmp_path / "odd", [("abc", "abc"), ("", "abc"), ("\u4e00", "abc"), ("", "a")])
     result = nmt_preprocess("--train", toy, "--test", odd, "--out", tmp_path / "out", "--quiet")
     assert result.stderr.splitlines() == [
-        "Warning: test set 'odd': empty side in 2 of 4 pairs (kept; first: line 2)",
-        "Warning: test set 'odd': unknown subwords in 1 of 4 pairs (kept; first: line 3)",
+        "Warning: test set 'odd': empty side in 2 of 4 pairs (kept; for example line 2)",
+        "Warning: test set 'odd': unknown subwords in 1 of 4 pairs (kept; for example line 3)",
     ]
 
 
