@@ -69,6 +69,11 @@ class Corpus:
         return (self.source,) if self.source == self.target else (self.source, self.target)
 
     @property
+    def streams(self) -> list[Path]:
+        """The files that can be read only once: stdin and pipes."""
+        return [file for file in self.files if file == STDIN or file.is_fifo()]
+
+    @property
     def has_columns(self) -> bool:
         """True if the corpus is a table or has records."""
         return self.form in WITH_COLUMNS
@@ -221,7 +226,7 @@ def _not_found(spec: str, source_lang: str, target_lang: str) -> UserError:
 def spool(corpus: Corpus, folder: Path) -> Corpus:
     """Return the corpus with stdin and pipes copied to `folder`, so that it can be read several times.
     `names` keeps the original names. Create `folder` only for copies. Several corpora may share `folder`."""
-    streams = [file for file in corpus.files if file == STDIN or file.is_fifo()]
+    streams = corpus.streams
     if not streams:
         return corpus
     folder.mkdir(parents=True, exist_ok=True)

@@ -268,13 +268,14 @@ def unused(path: Path) -> Path:
 
 
 @contextmanager
-def temporary_folder(prefix: str) -> Iterator[Path]:
-    """Yield a new folder for temporary files, with a name that begins with `prefix`. Remove the folder at the
-    end of the block. First remove folders of killed processes with this prefix, if over a minute old."""
-    for leftover in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
+def temporary_folder(prefix: str, parent: Path | None = None) -> Iterator[Path]:
+    """Yield a new folder for temporary files in `parent`, by default that of the system. Its name begins with
+    `prefix`. Remove the folder at the end of the block. First remove folders of killed processes with this
+    prefix, if over a minute old."""
+    for leftover in (parent or Path(tempfile.gettempdir())).glob(f"{prefix}*"):
         with suppress(OSError):  # other users' folders can't be opened, those in use are locked
             _remove_unlocked(leftover)
-    with tempfile.TemporaryDirectory(prefix=prefix) as folder:
+    with tempfile.TemporaryDirectory(prefix=prefix, dir=parent) as folder:
         lock = os.open(folder, os.O_RDONLY)
         try:
             with suppress(OSError):  # without locks, the folder stays if this process is killed

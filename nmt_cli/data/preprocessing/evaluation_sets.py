@@ -4,7 +4,7 @@ Every line of a set is kept, as text before preparation and as ids. The report o
 filters would drop from the training set.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from random import Random
@@ -37,11 +37,14 @@ KeyedPair = tuple[tuple[bytes, bytes], Sequence[bytes]]
 """A pair, and the keys of its sides."""
 
 
-def drawn_sets(job: Job, inputs: Sequence[Input], symbols: Collection[str], folder: Path) -> list[Input]:
+def drawn_sets(
+    job: Job, inputs: Sequence[Input], symbols: Collection[str], spool_folder: Callable[[], Path]
+) -> list[Input]:
     """Draw `corpus.valid_size` and `corpus.test_size` pairs from the training corpora, and write their lines
-    to `folder`. Return an input per set. Equal corpora give equal sets. No pair shares a side with another or
-    with an evaluation or held-out set in `inputs`. Ignore `symbols` before sources. All pairs pass the
-    filters. Raise `UserError` for too few pairs, or if filter.decontaminate is off."""
+    to the folder that `spool_folder` makes. Return an input per set. Equal corpora give equal sets. No pair
+    shares a side with another or with an evaluation or held-out set in `inputs`. Ignore `symbols` before
+    sources. All pairs pass the filters. Raise `UserError` for too few pairs, or if filter.decontaminate is
+    off."""
     sizes, training = job.config.corpus.drawn, [item for item in inputs if item.role == TRAIN]
     if not sizes:
         return []
@@ -54,8 +57,7 @@ def drawn_sets(job: Job, inputs: Sequence[Input], symbols: Collection[str], fold
             f"corpus.valid_size and corpus.test_size add up to {needed:,}, but only {len(chosen):,} "
             "training pairs can be held out. Lower them."
         )
-    folder.mkdir(parents=True, exist_ok=True)
-    sets = []
+    sets, folder = [], spool_folder()
     for role, size in sizes.items():
         files = folder / f"{role}.source", folder / f"{role}.target"
         for file, lines in zip(files, zip(*chosen[:size], strict=True), strict=True):

@@ -98,11 +98,11 @@ class Input:
         }
 
 
-def find_inputs(job: Job, spool_folder: Path) -> list[Input]:
+def find_inputs(job: Job, spool_folder: Callable[[], Path]) -> list[Input]:
     """Return the run's corpora, counted and hashed: training, evaluation, held-out. Copy stdin and pipes to
-    `spool_folder`. Raise `UserError` if both or neither of --train and `[[corpus]]` are given. Also raise it
-    for bad corpora, equal names of sets, two uses of stdin, or `min_score` without scores. If `invalid_utf8`
-    is "error", refuse invalid UTF-8 in evaluation sets."""
+    the folder that `spool_folder` makes. Raise `UserError` if both or neither of --train and `[[corpus]]` are
+    given. Also raise it for bad corpora, equal names of sets, two uses of stdin, or settings without effect.
+    If `invalid_utf8` is "error", refuse invalid UTF-8 in evaluation sets."""
     named = job.config.corpus.named
     if named and job.train:
         raise UserError("Both --train and [[corpus]] sections name training corpora. Use one of them.")
@@ -130,7 +130,7 @@ def find_inputs(job: Job, spool_folder: Path) -> list[Input]:
     for (role, corpus, variation), section, name in zip_longest(corpora, named, alignments):
         if section:
             corpus = replace(corpus, name=section.name)
-        corpus = spool(corpus, spool_folder)
+        corpus = spool(corpus, spool_folder()) if corpus.streams else corpus
         hashes = [files.sha256(file) for file in corpus.files]
         item = Input(role, corpus, corpus.count(), hashes, section, variation, Path(name) if name else None)
         _refuse_other_lines(item)

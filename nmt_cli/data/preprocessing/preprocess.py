@@ -7,10 +7,11 @@ beside it. So memory does not grow with the corpus, and an interrupted run resum
 result is byte-identical for any number of workers and interruptions.
 """
 
-import os
 import shutil
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,13 @@ from nmt_cli.data.preprocessing.training_set import (
     gather_report,
 )
 from nmt_cli.errors import UserError
-from nmt_cli.runtime.atomic import folder_written_whole, recover, refuse_other_files, reporting_full_disk
+from nmt_cli.runtime.atomic import (
+    folder_written_whole,
+    recover,
+    refuse_other_files,
+    reporting_full_disk,
+    temporary_folder,
+)
 from nmt_cli.runtime.processes import Progress, in_child
 from nmt_cli.text.config import TokenizerConfig
 from nmt_cli.text.tokenizers import Tokenizers, adopt_tokenizers, learn_tokenizers, load_tokenizers
@@ -84,9 +91,7 @@ def preprocess(job: Job, out: Path, workers: int, overwrite: bool, progress: Pro
     progress("reading", 0, 0)
     with ExitStack() as stack:
         with reporting_full_disk(out):
-            # The system's temporary folder may be too small, but the dataset's disk must have space.
-            spool_folder = out.resolve().with_name(f".nmt-stdin-{os.getpid()}")
-            stack.callback(shutil.rmtree, spool_folder, ignore_errors=True)
+            spool_folder = cache(lambda: stack.enter_context(_spool_folder(out)))
             inputs = find_inputs(job, spool_folder)
             job, plan = _with_tags(job, plan)
             inputs += drawn_sets(job, inputs, plan.recipe.symbols, spool_folder)
@@ -116,6 +121,16 @@ def preprocess(job: Job, out: Path, workers: int, overwrite: bool, progress: Pro
         write_manifest(folder, manifest)
     drop_work(work)
     return Outcome(manifest, report, remade)
+
+
+@contextmanager
+def _spool_folder(out: Path) -> Iterator[Path]:
+    """Yield a new folder beside `out` for copies of stdin and pipes. Remove it at the end of the block."""
+    parent = out.resolve().parent
+    parent.mkdir(parents=True, exist_ok=True)
+    # The system's temporary folder may be too small, but the dataset's disk must have space.
+    with temporary_folder(".nmt-stdin-", parent) as folder:
+        yield folder
 
 
 def _check_filters(job: Job) -> None:

@@ -1,5 +1,6 @@
 """Validation and test sets are kept unchanged, and odd pairs are only noted."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -150,3 +151,13 @@ def test_drawn_pairs_share_no_side_with_given_sets(
     make(tmp_path / "out", (), named, f'filter.held_out=["{other}"]', "corpus.valid_size=15", valid=[dev])
     lines = (tmp_path / "out" / "valid.source.raw.txt").read_text().splitlines()
     assert len(lines) == 15 and min(int(line.removeprefix("<2de> a")) for line in lines) >= 40
+
+
+def test_copies_that_a_killed_run_left_are_removed(tmp_path: Path, make: Make, toy: str) -> None:
+    left = tmp_path / ".nmt-stdin-killed"
+    left.mkdir()
+    os.utime(left, (0, 0))
+    with pytest.raises(UserError, match="can be held out"):
+        make(tmp_path / "other", [toy], "corpus.valid_size=5000")
+    make(tmp_path / "out", [toy], "corpus.valid_size=5")
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
