@@ -5,6 +5,7 @@ Run `python recipes/table3/results.py --help`.
 
 import argparse
 import json
+import math
 import re
 import statistics
 import sys
@@ -32,7 +33,9 @@ COLUMNS = (
     *("row", "seeds", "parameters", "from base", "at full width", "paper's"),
     *("perplexity", "paper's", "BLEU", "paper's"),
 )
-VERDICTS = ("the paper's finding", "measure", "expected", "difference", "noise", "verdict")
+VERDICTS = ("the paper's finding", "measure", "expected", "difference", "detectable", "verdict")
+T_QUANTILES = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14, 2.13)
+"""The 97.5 % quantiles of Student's t with 1, 2, ... degrees of freedom. More degrees use the last one."""
 
 
 def settings(row: str, factor: int) -> dict[str, Any]:
@@ -161,27 +164,39 @@ def _row(row: str, group: Sequence[Result], base: Sequence[Result]) -> tuple[str
 
 def verdicts(rows: Mapping[str, Sequence[Result]]) -> Iterator[tuple[str, ...]]:
     """Yield a line for each finding and measure of the rows that were run. A row differs from base if their
-    means differ by over twice the range of the seeds of base."""
+    means differ by more than `detectable`."""
     for row, group in rows.items():
         for measure, expected in ROWS[row].get("expect", {}).items():
             if group and rows["base"]:
-                base = [result[measure] for result in rows["base"]]
-                difference = statistics.mean(result[measure] for result in group) - statistics.mean(base)
-                noise = 2 * (max(base) - min(base)) if len(base) > 1 else None
+                means = [statistics.mean(one[measure] for one in part) for part in (group, rows["base"])]
+                difference, least = means[0] - means[1], detectable(rows, row, measure)
                 yield (
                     *(f"{ROWS[row]['finding']} ({ROWS[row]['what']})", MEASURES[measure], expected),
-                    *(f"{difference:+.2f}", "unknown" if noise is None else f"{noise:.2f}"),
-                    verdict(expected, difference, noise),
+                    *(f"{difference:+.2f}", "unknown" if least is None else f"{least:.2f}"),
+                    verdict(expected, difference, least),
                 )
 
 
-def verdict(expected: str, difference: float, noise: float | None) -> str:
-    """Return in words whether the difference confirms the expectation. With one seed, `noise` is None."""
-    if noise is None:
+def detectable(rows: Mapping[str, Sequence[Result]], row: str, measure: str) -> float | None:
+    """Return the smallest difference between the means of a row and of base that a t-test detects (p < 0.05).
+    Its variance is that of seeds, pooled over all rows. Return None if no row has several seeds."""
+    groups = [[one[measure] for one in group] for group in rows.values() if len(group) > 1]
+    freedom = sum(len(group) - 1 for group in groups)
+    if not freedom:
+        return None
+    variance = sum(statistics.variance(group) * (len(group) - 1) for group in groups) / freedom
+    error = math.sqrt(variance * (1 / len(rows[row]) + 1 / len(rows["base"])))
+    return T_QUANTILES[min(freedom, len(T_QUANTILES)) - 1] * error
+
+
+def verdict(expected: str, difference: float, least: float | None) -> str:
+    """Return in words whether the difference confirms the expectation. `least` is the smallest difference
+    that counts, or None if it is not known."""
+    if least is None:
         return "undecided"
     if expected == "equal":
-        return "holds, within the noise" if abs(difference) <= noise else "contradicted"
-    if abs(difference) <= noise:
+        return "holds, none detected" if abs(difference) <= least else "contradicted"
+    if abs(difference) <= least:
         return "undecided"
     return "holds" if difference * SIGNS[expected] > 0 else "contradicted"
 

@@ -166,32 +166,32 @@ def test_the_recorded_parameters_equal_those_of_the_models() -> None:
 
 
 @pytest.mark.parametrize(
-    ("expected", "difference", "noise", "verdict"),
+    ("expected", "difference", "least", "verdict"),
     [
         ("higher", 0.5, 0.4, "holds"),
         ("higher", 0.4, 0.4, "undecided"),
         ("higher", -0.5, 0.4, "contradicted"),
         ("lower", -0.5, 0.4, "holds"),
         ("lower", 0.5, 0.4, "contradicted"),
-        ("equal", -0.4, 0.4, "holds, within the noise"),
+        ("equal", -0.4, 0.4, "holds, none detected"),
         ("equal", 0.5, 0.4, "contradicted"),
         ("lower", -9.0, None, "undecided"),
         ("equal", 0.0, None, "undecided"),
     ],
 )
-def test_a_finding_is_decided_only_beyond_the_noise(
-    expected: str, difference: float, noise: float | None, verdict: str
+def test_a_finding_is_decided_only_by_a_difference_that_can_be_detected(
+    expected: str, difference: float, least: float | None, verdict: str
 ) -> None:
-    assert results.verdict(expected, difference, noise) == verdict
+    assert results.verdict(expected, difference, least) == verdict
 
 
-def test_the_noise_is_twice_the_range_of_the_seeds_of_base() -> None:
+def test_the_difference_that_a_t_test_can_detect_has_the_variance_of_all_seeds() -> None:
     base = [result("base", 1, 5.0, 25.0), result("base", 2, 5.2, 26.0), result("base", 3, 5.1, 25.5)]
     rows: Mapping[str, list[dict[str, Any]]] = {row: [] for row in results.ROWS}
     verdicts = list(results.verdicts({**rows, "base": base, "heads-1": [result("heads-1", 1, 5.6, 23.6)]}))
     assert verdicts == [
-        ("a single head is worse (A: h = 1)", "perplexity", "higher", "+0.50", "0.40", "holds"),
-        ("a single head is worse (A: h = 1)", "BLEU", "lower", "-1.90", "2.00", "undecided"),
+        ("a single head is worse (A: h = 1)", "perplexity", "higher", "+0.50", "0.50", "holds"),
+        ("a single head is worse (A: h = 1)", "BLEU", "lower", "-1.90", "2.48", "undecided"),
     ]
 
 
