@@ -156,13 +156,13 @@ class SearchConfig(BeamConfig):
     3 or 4 stops loops.
     """
 
-    repetition_penalty: float = setting(1.0, least=1)
+    repetition_penalty: float = setting(1.0, least=1, most=1000)
     """Factor that penalises repeated tokens. 1 is none.
 
     The log-probability of a token that the translation already has is multiplied by it.
     """
 
-    coverage_penalty: float = setting(0.0, least=0)
+    coverage_penalty: float = setting(0.0, least=0, most=1000)
     """Penalty for source tokens with little attention. 0 is none.
 
     A score gets this times the sum of log(min(c, 1)) over the source tokens. c is the total attention to a
@@ -187,7 +187,7 @@ class SearchConfig(BeamConfig):
     sample: bool = setting(False, everyday=True)
     """Sample translations instead of searching for the best."""
 
-    temperature: float = setting(1.0, above=0, everyday=True, needs="search.sample=true")
+    temperature: float = setting(1.0, least=0.001, most=1000, everyday=True, needs="search.sample=true")
     """Sampling: below 1, likely tokens become likelier.
 
     Probabilities are raised to 1 / temperature.
@@ -196,13 +196,13 @@ class SearchConfig(BeamConfig):
     top_k: int = setting(0, least=0, everyday=True, needs="search.sample=true")
     """Sampling: number of likeliest tokens to draw from. 0 is all."""
 
-    top_p: float = setting(1.0, above=0, most=1, needs="search.sample=true")
+    top_p: float = setting(1.0, least=0.001, most=1, needs="search.sample=true")
     """Sampling: probability of the tokens to draw from.
 
     It draws from the smallest set of likeliest tokens that has this probability.
     """
 
-    seed: int = setting(1, least=0, needs="search.sample=true")
+    seed: int = setting(1, least=0, most=2**63 - 1, needs="search.sample=true")
     """Sampling: seed of the random draws."""
 
     combine: Literal["probability", "log-probability"] = setting("probability")
@@ -275,12 +275,12 @@ class SearchConfig(BeamConfig):
     def caps(self, pieces: Sequence[int], longest: int) -> list[int]:
         """Return for each source of `pieces` tokens the maximum target tokens, without the end token.
 
-        A maximum is `cap_ratio` x source tokens, rounded down, plus `cap_extra`. No maximum exceeds
-        `max_length` or `longest` - 1, each if not 0. `longest` is the model's limit with the end token.
+        It is the larger of `min_length`, and `cap_ratio` x source tokens, rounded down, plus `cap_extra`. It
+        is at most `max_length` and `longest` - 1, each if not 0. `longest` includes the end token.
         """
         caps = [int(self.cap_ratio * count) + self.cap_extra for count in pieces]
         limits = [limit for limit in (self.max_length, longest - 1 if longest else 0) if limit]
-        return [min([cap, *limits]) for cap in caps]
+        return [min([max(cap, self.min_length), *limits]) for cap in caps]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -78,6 +78,7 @@ def translated(
                 # They belong to the search now. An error below must not put them back twice.
                 joining = []
             if not search.sentences:
+                yield from _aligned(ensemble.models[0], waiting, (), ())
                 return
             if leaving := gone(search.sentences):
                 search.drop(leaving)

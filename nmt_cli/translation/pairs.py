@@ -7,6 +7,7 @@ from pathlib import Path
 from nmt_cli.decoding.attention_maps import alignment
 from nmt_cli.decoding.forced import token_scores
 from nmt_cli.decoding.search.hypotheses import Scored
+from nmt_cli.errors import UserError
 from nmt_cli.scoring.metrics import perplexity
 from nmt_cli.scoring.texts import read_hypotheses, refuse_second_stdin, refuse_unequal
 from nmt_cli.text.tokenizer import Tokenizer
@@ -75,11 +76,19 @@ def with_perplexity(
 
 
 def score_pairs(loaded: Loaded, pairs: Sequence[Pair]) -> list[Scored]:
-    """Return each pair's target tokens with log-probabilities, the end token last. Never split pairs."""
-    tokenizers = loaded.translator.tokenizers
+    """Return each pair's target tokens with log-probabilities, the end token last. Never split pairs. The
+    language code before a target counts as certain, as in a search. Raise `UserError` for a pair that has
+    more tokens than the model has positions."""
+    tokenizers, longest = loaded.translator.tokenizers, loaded.ensemble.longest
     ids = [ids_of(tokenizers, pair) for pair in pairs]
+    for number, pair_ids in enumerate(ids, start=1):
+        if longest and (count := max(map(len, pair_ids)) + 1) > longest:
+            limit = f"but the model has only {longest:,} positions (model.longest)"
+            raise UserError(f"line {number:,} has a side of {count:,} tokens, {limit}. Leave it out.")
     vocabulary = tokenizers.target.vocabulary
     rows = token_scores(loaded.ensemble, ids)
+    if tokenizers.target.begin:
+        rows = [[0.0, *row[1:]] if target else row for row, (_, target) in zip(rows, ids, strict=True)]
     return [
         Scored([vocabulary.entries[i] for i in vocabulary.ended(target)], scores)
         for (_, target), scores in zip(ids, rows, strict=True)

@@ -207,7 +207,7 @@ class Translator:
                 banned=self.banned,
                 placeholders=_required(self.tokenizers, one.ids),
                 aligned=self._aligned or lossy,
-                terms=used.wanted(one.text, self.longest, search) if used else (),
+                terms=used.wanted(number, one.text, self.longest, search) if used else (),
             )
             for part, one in enumerate(sentences)
         ]
@@ -220,7 +220,10 @@ class Translator:
         tokenizer = self.tokenizers.source
         values = values_of(raw, self._placeholders) if self._placeholders else {}
         text = tokenizer.prepare(self._masked(raw, values))
-        return [Prepared(text, tokenizer.encode(text), spaces, values, raw)] if text else []
+        ids = tokenizer.encode(text)
+        # The normaliser of an imported model may leave nothing of a text, such as a byte order mark.
+        is_empty = not text or ids == tokenizer.encode(tokenizer.begin)
+        return [] if is_empty else [Prepared(text, ids, spaces, values, raw)]
 
     def _masked(self, text: str, values: Values) -> str:
         """Return `text` with the symbols in `values` for its placeholders. Split text that looks like one."""
@@ -255,7 +258,8 @@ class Translator:
             shares = unit_shares(
                 self.tokenizers, line.raw, line.sentences, values, best_one.text, best_one.parts
             )
-            if not self._placeholders and not line.too_long:
+            whole = not line.too_long or self.config.input.too_long == "split"
+            if not self._placeholders and whole:
                 text, shares = with_placeholders(line.raw, candidates[0].text, shares)
                 candidates[0] = replace(candidates[0], text=text)
         raised: Sequence[Flag] = ()
@@ -264,10 +268,11 @@ class Translator:
             pieces = sum(len(hypothesis.tokens) for hypothesis in best[0]) if best else 0
             source_pieces = sum(len(sentence.tokens) for sentence in line.sentences)
             raised = flags(line.raw, text, source_pieces, pieces, self._length_ratio)
-        confidence = candidates[0].probability if candidates else float(not hypotheses)
+        # A line without words is certain, one that was skipped is not.
+        confidence = candidates[0].probability if candidates else float(not hypotheses and not line.too_long)
         if candidates and self._calibration:
             confidence = self._calibration(confidence)
-        if candidates and confidence < self.config.input.least_confidence:
+        if not failed and confidence < self.config.input.least_confidence:
             raised = (*raised, "unsure")
         return Translation(line, candidates, raised, failed, shares, confidence)
 

@@ -189,6 +189,19 @@ def test_cancelled_sentences_take_no_further_step_and_do_not_affect_others(seed:
     assert actual == {key: everything[key] for key in actual}
 
 
+def test_finished_sentences_that_wait_for_their_attention_are_not_lost_if_the_others_leave() -> None:
+    config = replace(TO_THE_CAP, rows=2)
+    ensemble = Ensemble.of([model_in(Room())], config)
+    short, long = (Sentence(key, [4] * length, aligned=True) for key, length in enumerate((1, 20)))
+
+    def gone(running: Sequence[Sentence]) -> list[int]:
+        return [0] if [one.key for one in running] == [1] else []
+
+    results = {one.key: some for one, some in translated(ensemble, config, ListQueue([short, long]), gone)}
+    assert results.keys() == {0}
+    assert results[0] and results[0][0].attention_TS is not None
+
+
 def test_a_batch_size_that_was_too_large_is_not_tried_again() -> None:
     room = Room("encode", sentences=3)
     found_in(room, TO_THE_CAP, sources(*[6] * 24))

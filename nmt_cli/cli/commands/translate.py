@@ -136,6 +136,7 @@ def _document(
         "--attention": bool(page),
         "--n-best": config.search.n_best > 1,
         "output.alignments": config.output.alignments,
+        "input.prefix": config.input.prefix,
     }
     if document and (option := next((name for name in unused if unused[name]), None)):
         raise click.UsageError(f"{option} needs lines of text, but {source} is a document. Leave it out.")

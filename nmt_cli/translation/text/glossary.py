@@ -65,16 +65,16 @@ class Glossary:
         ids = self.tokenizers.source.encode(annotator.annotated(prepared)) if annotator else []
         return ids if len(ids) <= longest else []
 
-    def wanted(self, prepared: str, longest: int, search: SearchConfig) -> tuple[Term, ...]:
-        """Return the terms that a translation of a prepared source text must contain, () if annotations
-        suggest them. Raise `UserError` if they need more than `longest` tokens."""
+    def wanted(self, number: int, prepared: str, longest: int, search: SearchConfig) -> tuple[Term, ...]:
+        """Return the terms that a translation of a prepared source text of line `number` must contain, () if
+        annotations suggest them. Raise `UserError` if they need more than `longest` tokens."""
         if self._soft(search):
             return ()
         terms = (*dict.fromkeys(self._index.found(self.tokenizers.source.restore(prepared))),)
         if (count := sum(map(largest, terms))) > longest:
             raise UserError(
-                f"a sentence has glossary terms with {count:,} tokens, more than the {longest:,} that the "
-                "model takes. Split it, or remove terms."
+                f"line {number:,} has a sentence with glossary terms of {count:,} tokens, more than the "
+                f"{longest:,} that the model takes. Split it, or remove terms."
             )
         return terms
 

@@ -168,9 +168,13 @@ class RequestQueue:
             chosen: list[Sentence] = []
             # Requests after this one share the slots that it does not use.
             for left, request in zip(range(len(eligible), 0, -1), eligible, strict=True):
-                if share := -(-(slots - len(chosen)) // left):
-                    chosen += request.take(share, tokens, [*running, *chosen])
+                share = -(-(slots - len(chosen)) // left)
+                taken = request.take(share, tokens, [*running, *chosen]) if share else []
+                if taken:
+                    chosen += taken
                     self._requests[request.number] = self._requests.pop(request.number)
+                elif running and request is eligible[0]:
+                    return []  # its sentence needs room, or shorter ones would always come first
             return chosen
 
     def put_back(self, sentences: Sequence[Sentence]) -> None:

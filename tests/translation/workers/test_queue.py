@@ -158,3 +158,14 @@ def test_closing_wakes_callers_and_workers() -> None:
     assert sorted(results) == ["None", "why"]
     with pytest.raises(Closed):
         queue.take(ONE, 1, 1, [])
+
+
+def test_a_longer_sentence_gets_room_although_shorter_ones_keep_coming() -> None:
+    queue = RequestQueue(1)
+    request_of(queue, ONE, 3)
+    running = queue.take(ONE, 3, 20, [])
+    long = queue.open(ONE, window=100)
+    queue.add(long, a_line(1, length=9))
+    request_of(queue, ONE, 5)
+    assert queue.take(ONE, 2, 20, running) == []  # 4 sentences of 10 tokens would be too many
+    assert owners(queue.take(ONE, 2, 20, running[:1])) == [long.number]
