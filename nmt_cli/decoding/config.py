@@ -275,12 +275,12 @@ class SearchConfig(BeamConfig):
     def caps(self, pieces: Sequence[int], longest: int) -> list[int]:
         """Return for each source of `pieces` tokens the maximum target tokens, without the end token.
 
-        It is the larger of `min_length`, and `cap_ratio` x source tokens, rounded down, plus `cap_extra`. It
-        is at most `max_length` and `longest` - 1, each if not 0. `longest` includes the end token.
+        A maximum is `cap_ratio` x source tokens, rounded down, plus `cap_extra`. No maximum exceeds
+        `max_length` or `longest` - 1, each if not 0. `longest` is the model's limit with the end token.
         """
         caps = [int(self.cap_ratio * count) + self.cap_extra for count in pieces]
         limits = [limit for limit in (self.max_length, longest - 1 if longest else 0) if limit]
-        return [min([max(cap, self.min_length), *limits]) for cap in caps]
+        return [min([cap, *limits]) for cap in caps]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -178,7 +178,7 @@ def test_a_translation_without_allowed_tokens_ends() -> None:
         ({"sample": True, "coverage_penalty": 1.0}, "coverage_penalty has no effect on sampling"),
         ({"beam": 1, "diversity": 1.0}, "diversity has no effect on a beam of 1"),
         ({"ban": ("",)}, "ban holds an empty text"),
-        ({"repetition_penalty": 0.5}, "repetition_penalty must be at least 1"),
+        ({"repetition_penalty": 0.5}, "repetition_penalty must be 1 to 1000"),
     ],
     ids=str,
 )
