@@ -4,6 +4,7 @@ Run `python recipes/parsing/results.py --help`.
 """
 
 import argparse
+import statistics
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -34,29 +35,30 @@ def record(run: Path, settings: str, model: Path) -> Result:
 
 
 def table(results: Sequence[Result]) -> str:
-    """Return a table with two rows for each run: right-branching trees, and the trees of the model."""
-    rows = []
+    """Return a table with a row for each run, after one for the right-branching trees of its treebank."""
+    rows: list[tuple[str, ...]] = []
     for result in results:
         scores = [[f"{result[name][score]:.2f}" for score in SCORES] for name in ("right-branching", "test")]
         count = len(result["averaged"])
         model = f"the model, average of {count}" if count > 1 else "the model, last checkpoint"
         how = (f"{result['updates']:,}", str(result["seed"]), f"{result['hours']:.2f}", where(result))
-        rows.append((result["settings"], "right-branching", *scores[0], *("",) * 4, result["date"]))
+        if not any(row[:6] == (result["settings"], "right-branching", *scores[0]) for row in rows):
+            rows.append((result["settings"], "right-branching", *scores[0], *("",) * 4, result["date"]))
         rows.append((result["settings"], model, *scores[1], *how, result["date"]))
     return markdown(COLUMNS, rows)
 
 
 def score(results: Sequence[Result]) -> str:
-    """Return the bracket F1 of each group of settings, for the run with the best validation score."""
-    chosen: dict[str, Result] = {}
-    for result in sorted(
-        results, key=lambda result: max(trees[SCORES[0]] for trees in result["valid"].values())
-    ):
-        chosen[result["settings"]] = result
-    return "<br>".join(
-        f"F1 {result['test'][SCORES[0]]:.2f}, {name} ({origin(result['signature'], result)})"
-        for name, result in sorted(chosen.items())
-    )
+    """Return the bracket F1 of each group of settings, as the mean of its seeds and their spread."""
+    parts = []
+    for name in sorted({result["settings"] for result in results}):
+        group = [result for result in results if result["settings"] == name]
+        values = [result["test"][SCORES[0]] for result in group]
+        spread = f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else ""
+        parts.append(
+            f"F1 {statistics.mean(values):.2f}{spread}, {name} ({origin(group[0]['signature'], *group)})"
+        )
+    return "<br>".join(parts)
 
 
 def _key(result: Result) -> tuple[Any, ...]:
