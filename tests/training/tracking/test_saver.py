@@ -35,6 +35,7 @@ def saving(tmp_path: Path, identity: Identity, tiny: Tiny, position: Position, e
         alone = {"meet": lambda doing: None, "from_first": lambda value: value}
         trainer = SimpleNamespace(group=SimpleNamespace(process=process, **alone))
         snapshot: Any = SimpleNamespace(
+            resumed=True,
             identity=identity,
             trainer=trainer,
             position=position,
