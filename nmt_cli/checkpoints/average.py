@@ -54,9 +54,9 @@ def average(
 ) -> list[Part]:
     """Write the mean of the models in `folders` to model folder `out`. Return the averaged models, in order.
     `file` names the weights in each folder. None means the moving averages (EMA) if all folders have one,
-    else the weights. `about` adds facts to the model card. Take settings that may
-    differ, such as dropout, from the last model. Raise `UserError` if a model is damaged, if two models do
-    not match, or if `check_replaceable` refuses `out`."""
+    else the weights. `about` adds facts to the model card. Take settings that may differ, such as dropout,
+    from the last model. Raise `UserError` if a model is damaged, if two models do not match, or if
+    `check_replaceable` refuses `out`."""
     check_replaceable(out, folders)
     has_ema = all((folder / EMA).exists() for folder in folders)
     parts = read_parts(folders, file or (EMA if has_ema else WEIGHTS))

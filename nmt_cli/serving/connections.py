@@ -60,10 +60,8 @@ class Connection(H11Protocol):
         self._limit, self._report = limit, report
         self._since = time.monotonic()  # when the client began to owe a header, or got its response
         self._unread_bytes = 0
-        self._unsent, self._unsent_since = (
-            0,
-            self._since,
-        )  # bytes that the client has not read, and since when
+        # Bytes that the client has not read, and since when.
+        self._unsent, self._unsent_since = 0, self._since
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Accept a connection. Beyond `limit`, report and abort the longest waiting tenth of `limit`."""

@@ -165,6 +165,7 @@ class Translator:
         self.banned = _banned(tokenizers.target, config.search.ban)
         self._placeholders, self._aligned = tokenizers.recipe.placeholders, False
         self._masks = JOINED in tokenizers.recipe.symbols
+        self._code = tokenizers.source.encode(tokenizers.source.begin)
         self._glossary: Glossary | None = None
 
     def searching(
@@ -220,10 +221,9 @@ class Translator:
         tokenizer = self.tokenizers.source
         values = values_of(raw, self._placeholders) if self._placeholders else {}
         text = tokenizer.prepare(self._masked(raw, values))
-        ids = tokenizer.encode(text)
         # The normaliser of an imported model may leave nothing of a text, such as a byte order mark.
-        is_empty = not text or ids == tokenizer.encode(tokenizer.begin)
-        return [] if is_empty else [Prepared(text, ids, spaces, values, raw)]
+        ids = tokenizer.encode(text) if text else self._code
+        return [] if ids == self._code else [Prepared(text, ids, spaces, values, raw)]
 
     def _masked(self, text: str, values: Values) -> str:
         """Return `text` with the symbols in `values` for its placeholders. Split text that looks like one."""

@@ -190,3 +190,18 @@ def test_a_translation_with_too_little_confidence_has_a_flag(copier: Loaded) -> 
     (one, empty) = strict.translate(copier.models, ["ab", ""])
     assert ("unsure" in one.flags) == (one.confidence < 1)
     assert not empty.flags
+
+
+def test_a_skipped_line_has_no_confidence_and_that_flag(copier: Loaded) -> None:
+    skipping = translator(copier, too_long="skip", least_confidence=0.5)
+    (skipped,) = skipping.translate(copier.models, ["a" * 400])
+    assert (skipped.candidates, skipped.confidence, skipped.flags) == ([], 0.0, ("unsure",))
+
+
+def test_a_line_of_which_the_subword_model_leaves_nothing_stays_empty(
+    copier: Loaded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = translator(copier)
+    monkeypatch.setattr(type(own.tokenizers.source), "encode", lambda *_: [])
+    (empty,) = own.translate(copier.models, ["\u200b"])
+    assert (empty.candidates, empty.confidence, empty.line.sentences) == ([], 1.0, [])

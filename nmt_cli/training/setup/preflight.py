@@ -66,8 +66,8 @@ def estimate(
     split: Split, config: TrainConfig, trial: Trial, position: Position, pairs: int, epoch_steps: int = 0
 ) -> tuple[int, float]:
     """Return the estimated steps and seconds of a run on `split` from `position`, at the speed of `trial`.
-    Leave out validation. An epoch has `epoch_steps`, or if this is 0, as many as `pairs` pairs of `split`
-    have on average."""
+    Leave out validation. If the number of steps per epoch, `epoch_steps`, is 0, estimate it from the number
+    of `pairs` per epoch."""
     source, target = (int(side.offsets[-1]) for side in (split.source, split.target))
     longer = max(source, target)
     # A batch is full when its longer side is.

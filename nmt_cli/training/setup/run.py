@@ -197,8 +197,10 @@ def _tried_cut(run: Path, dataset: Dataset, snapshot: Snapshot, validator: Valid
     trial = try_longest(trainer, split, cut, report)
     group.meet("waiting")  # a rank without cached kernels may compile for minutes longer than the others
     if begins:
-        mixed = mixed_plan(dataset, config.batch, config.mixing, config.training.seed)
-        pairs = mixed.mixture.pairs_of_epoch if mixed else len(split)
+        pairs = len(split)
+        if config.training.max_epochs:  # only then does the length of an epoch matter
+            mixed = mixed_plan(dataset, config.batch, config.mixing, config.training.seed)
+            pairs = mixed.mixture.pairs_of_epoch if mixed else pairs
         preflight(run, snapshot, validator, split, trial, pairs, report)
         group.meet("trying out")  # the first rank saves a checkpoint meanwhile
     return trial.cut
