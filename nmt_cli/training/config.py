@@ -255,7 +255,10 @@ class CheckpointConfig:
     saves."""
 
     every_minutes: float = setting(10.0, above=0)
-    """Minutes between checkpoints, if steps and epochs are 0. The paper's base model saves every ten."""
+    """Minutes between checkpoints, if steps and epochs are 0. The paper's base model saves every ten.
+
+    If steps take longer, every step is saved. With several devices, every second step is.
+    """
 
     keep_last: int = setting(5, least=1, everyday=True)
     """Keep this many newest checkpoints. With checkpoints.every_epochs=1, they are those of the last

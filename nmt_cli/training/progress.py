@@ -162,6 +162,8 @@ class Limits:
     position: Position
     clock: Clock
     stop_wanted: Callable[[], bool]
+    late: bool
+    """Whether the ranks agree on requests a step late, as several ranks do."""
 
     def reached(self, next_epoch: int) -> bool:
         """Return whether all steps or epochs are done. `next_epoch` is that of the next batch, from 0."""
@@ -181,10 +183,10 @@ class Limits:
 
     def save_due(self, requests: int, epochs: int, begun: int) -> bool:
         """Return whether `requests` has `SAVE`, or an interval of checkpoints ended (see `interval_ended`).
-        The step of the latest save, `begun`, is not due again. With several ranks, requests come a step late,
-        so the first one after a save was made before it, and does not count."""
+        The step of the latest save, `begun`, is not due again. If requests are `late`, the first one after
+        a save was made before the save, and does not count."""
         step = self.position.step
-        requested = bool(requests & SAVE) and begun != step - 1
+        requested = bool(requests & SAVE) and not (self.late and begun == step - 1)
         return begun != step and (requested or interval_ended(self.config.checkpoints, step, epochs))
 
     def refuse_divergence(self, lines: Sequence[Mapping[str, Any]]) -> None:

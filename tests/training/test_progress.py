@@ -14,10 +14,15 @@ from tests.training.runs import Tiny
 
 
 def limits(
-    config: TrainConfig, position: Position, *, stop: bool = False, time_is_up: bool = False
+    config: TrainConfig,
+    position: Position,
+    *,
+    stop: bool = False,
+    time_is_up: bool = False,
+    late: bool = False,
 ) -> Limits:
     clock = cast(Clock, SimpleNamespace(began_late=False, time_is_up=time_is_up))
-    return Limits(config, position, clock, lambda: stop)
+    return Limits(config, position, clock, lambda: stop, late)
 
 
 @pytest.mark.parametrize(
@@ -58,22 +63,29 @@ def test_saving_is_by_steps_by_epochs_or_by_minutes(tiny: Tiny) -> None:
     by_steps, by_epochs = tiny("checkpoints.every_steps=4"), tiny("checkpoints.every_epochs=2")
     due = [step for step in range(10) if limits(by_steps, Position(step=step)).save_due(0, 0, 0)]
     assert due == [4, 8]
-    assert [n for n in range(6) if limits(by_epochs, Position(step=4)).save_due(0, n, 0)] == [2, 4]
+    assert [n for n in range(6) if limits(by_epochs, Position(step=4)).save_due(0, n, 0)] == [
+        2,
+        4,
+    ]
     for config in (by_steps, by_epochs):
         assert limits(config, Position()).requests(True, 1e9) == 0
     by_minutes = limits(tiny(), Position(step=4))
     assert [by_minutes.save_due(requests, 1, 0) for requests in (0, STOP, SAVE)] == [0, 0, 1]
 
 
-@pytest.mark.parametrize(("delay", "saved"), [(0, [5, 10, 15]), (1, [6, 12, 18])], ids=["alone", "ranks"])
+@pytest.mark.parametrize(
+    ("delay", "minutes", "saved"),
+    [(0, 1, [5, 10, 15]), (1, 1, [6, 12, 18]), (0, 6, [*range(1, 20)]), (1, 6, [*range(2, 20, 2)])],
+    ids=["alone", "ranks", "alone, long steps", "ranks, long steps"],
+)
 def test_minutes_lead_to_one_save_even_if_ranks_agree_a_step_later(
-    tiny: Tiny, delay: int, saved: list[int]
+    tiny: Tiny, delay: int, minutes: int, saved: list[int]
 ) -> None:
     position, begun, saves = Position(), 0, list[int]()
-    run_limits = limits(tiny("checkpoints.every_minutes=5"), position)
+    run_limits = limits(tiny("checkpoints.every_minutes=5"), position, late=bool(delay))
     requests = [0] * delay
-    for position.step in range(1, 20):  # a step takes a minute
-        requests.append(run_limits.requests(True, 60.5 * (position.step - begun)))
+    for position.step in range(1, 20):
+        requests.append(run_limits.requests(True, 60.5 * minutes * (position.step - begun)))
         if run_limits.save_due(requests.pop(0), 0, begun):
             begun = position.step
             saves.append(begun)

@@ -226,7 +226,7 @@ def _loop(
         position=position,
         trainer=trainer,
         loader=loader,
-        limits=Limits(config, position, clock, stop_wanted),
+        limits=Limits(config, position, clock, stop_wanted, late=group.process.world > 1),
         validator=validator,
         saver=Saver(run, snapshot, config.checkpoints, clock, report),
         recorder=Recorder(config, position, clock, log, history, group.device, vocabulary, report),
