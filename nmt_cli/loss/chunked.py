@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from nmt_cli.loss.r_drop.rows import r_drop_rows
 from nmt_cli.loss.rows import RowLosses, plain_rows, rows
-from nmt_cli.loss.twins.rows import twin_rows
 from nmt_cli.runtime.kernels.families import usable
 from nmt_cli.runtime.kernels.torch_private import add_product
 
@@ -39,7 +39,7 @@ def losses_and_gradients(
     """
     computing, chunk, unit = _implementation(x_TD.device)
     if r_drop:
-        computing = partial(twin_rows, rows=computing, r_drop=r_drop)
+        computing = partial(r_drop_rows, rows=computing, r_drop=r_drop)
         x_TD, targets_T = (_transposed(half_after_half, (2, -1)) for half_after_half in (x_TD, targets_T))
     smoothed, nll, d_x, d_weight = walk(
         *(x_TD, weight_VD, targets_T, smoothing, grad_scale, x_gradient, weight_gradient),

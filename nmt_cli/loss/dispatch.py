@@ -29,8 +29,8 @@ def cross_entropy(
     keeps small gradients. The backward pass divides by it, unless the incoming gradient is the same tensor.
 
     With `r_drop`, the second half of the tokens repeats the first half with other dropout masks. Both losses
-    are then means of the halves. The smoothed loss has `r_drop` / 4 times the sum of the KL divergences of
-    each half from the other in addition.
+    are then means of the two draws. The smoothed loss has `r_drop` / 4 times the sum of the KL divergences of
+    each draw from the other in addition.
     """
     if x_TD.ndim != 2 or weight_VD.ndim != 2 or x_TD.shape[1] != weight_VD.shape[1]:
         raise ValueError(f"features {tuple(x_TD.shape)} do not fit weights {tuple(weight_VD.shape)}")

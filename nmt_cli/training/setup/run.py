@@ -192,7 +192,7 @@ def _tried_cut(run: Path, dataset: Dataset, snapshot: Snapshot, validator: Valid
         return cut
     group.busy("compiling" if compiles else "trying out")
     if not is_gpu(device):
-        losses = ("loss", "loss.twins") if config.loss.r_drop else ("loss",)
+        losses = ("loss", "loss.r_drop") if config.loss.r_drop else ("loss",)
         prepare("model.pointwise", *losses, *(TRANSLATING if validator.enabled else ()))
     trial = try_longest(trainer, split, cut, report)
     group.meet("waiting")  # a rank without cached kernels may compile for minutes longer than the others

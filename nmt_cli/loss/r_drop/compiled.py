@@ -1,4 +1,4 @@
-"""`twin_rows` for a CPU, compiled by Numba. Both rows of logits stay in the fastest cache."""
+"""`r_drop_rows` for a CPU, compiled by Numba. Both rows of logits stay in the fastest cache."""
 
 import math
 
@@ -29,7 +29,7 @@ def _log_softmax(logits_V, log_p_V, p_V):
 @njit(**OPTIONS)
 def _divergence(logits_V, log_p_V, p_V, log_q_V, q_V, target, smoothing, r_drop, scale, gradient):
     """Return the KL divergence of `p_V` from `q_V`. If `gradient`, overwrite the logits of `p_V` by the
-    gradient of both twins' losses."""
+    gradient of the losses of both draws."""
     half, divergence, like = np.float32(0.5), np.float32(0), logits_V[0]
     for v in range(len(p_V)):
         divergence += p_V[v] * (log_p_V[v] - log_q_V[v])
@@ -44,29 +44,29 @@ def _divergence(logits_V, log_p_V, p_V, log_q_V, q_V, target, smoothing, r_drop,
 
 
 def _signature(stored):
-    """Return the types of the arguments of `twin_rows` for logits of the type `stored`."""
+    """Return the types of the arguments of `r_drop_rows` for logits of the type `stored`."""
     numbers = float32, float32, float32, boolean, int64, int64
     return void(stored[:, ::1], int64[::1], float32[:, :], *numbers)
 
 
 @njit([_signature(float32), _signature(uint16)], **OPTIONS)
-def twin_rows(logits_CV, targets_C, losses_2C, smoothing, r_drop, scale, gradient, first, end):
-    """Write losses and gradients of the twins in [first, end), as `rows.twin_rows` does. Rows with a negative
-    target get 0. Logits are float32, or bfloat16 with its bits as uint16."""
+def r_drop_rows(logits_CV, targets_C, losses_2C, smoothing, r_drop, scale, gradient, first, end):
+    """Write losses and gradients of the tokens in [first, end), as `rows.r_drop_rows` does. Rows with a
+    negative target get 0. Logits are float32, or bfloat16 with its bits as uint16."""
     half = np.float32(0.5)
     shape = 2, logits_CV.shape[1]
     log_p_2V, p_2V = np.empty(shape, np.float32), np.empty(shape, np.float32)
     for row in range(2 * first, 2 * end, 2):
-        target, twins, losses_22 = targets_C[row], logits_CV[row : row + 2], losses_2C[:, row : row + 2]
+        target, logits_2V, losses_22 = targets_C[row], logits_CV[row : row + 2], losses_2C[:, row : row + 2]
         if target < 0:
             losses_22[:] = 0
-            twins[:] = rounded_as(np.float32(0), twins[0, 0])
+            logits_2V[:] = rounded_as(np.float32(0), logits_2V[0, 0])
             continue
         for i in range(2):
-            mean = _log_softmax(twins[i], log_p_2V[i], p_2V[i])
+            mean = _log_softmax(logits_2V[i], log_p_2V[i], p_2V[i])
             losses_22[1, i] = -half * log_p_2V[i, target]
             losses_22[0, i] = (np.float32(1) - smoothing) * losses_22[1, i] - half * smoothing * mean
         for i in range(2):
             p, q = (log_p_2V[i], p_2V[i]), (log_p_2V[1 - i], p_2V[1 - i])
             options = target, smoothing, r_drop, scale, gradient
-            losses_22[0, i] += np.float32(0.25) * r_drop * _divergence(twins[i], *p, *q, *options)
+            losses_22[0, i] += np.float32(0.25) * r_drop * _divergence(logits_2V[i], *p, *q, *options)

@@ -13,14 +13,14 @@ from torch import Tensor
 
 from nmt_cli.loss import reference
 from nmt_cli.loss.dispatch import cross_entropy
+from nmt_cli.loss.r_drop.rows import r_drop_rows
 from nmt_cli.loss.rows import plain_rows
-from nmt_cli.loss.twins.rows import twin_rows
 from nmt_cli.runtime.kernels.loading import compiled_kernels
 
 Batch = tuple[Tensor, Tensor, Tensor]
 
 
-def twins(batch: Batch) -> Batch:
+def two_draws(batch: Batch) -> Batch:
     """Return a batch whose second half has other features and the targets of the first half."""
     x, weight, targets = batch
     half = len(x) // 2
@@ -38,7 +38,7 @@ def softmax(logits_TV: NDArray[np.float64]) -> NDArray[np.float64]:
 def test_the_loss_is_half_of_that_of_the_paper(
     every: int, dtype: torch.dtype, random_batch: Callable[..., Batch]
 ) -> None:
-    x, weight, targets = twins(random_batch(1400, 90, 8, dtype, every))
+    x, weight, targets = two_draws(random_batch(1400, 90, 8, dtype, every))
     ours = cross_entropy(x, weight, targets, smoothing=0.1, r_drop=4.0)
     counts = targets.chunk(2)[0].numpy() >= 0
     p, q = (softmax((half.double() @ weight.double().T).numpy())[counts] for half in x.chunk(2))
@@ -76,7 +76,7 @@ def test_the_gradients_are_those_of_float64_autograd(
     random_batch: Callable[..., Batch],
     differentiated: Callable[..., list[Tensor]],
 ) -> None:
-    x, weight, targets = twins(random_batch(1100, 37, 8, dtype, every))
+    x, weight, targets = two_draws(random_batch(1100, 37, 8, dtype, every))
     grad_scale = None if scale is None else torch.tensor(scale, dtype=torch.float64)
     options = {"smoothing": 0.1, "r_drop": 3.0}
     ours = differentiated(cross_entropy, x, weight, targets, grad_scale=grad_scale, **options)
@@ -96,13 +96,13 @@ def test_the_gradients_are_those_of_float64_autograd(
 def test_compiled_rows_equal_rounded_rows_of_float64(
     seed: int, count: int, entries: int, spread: float, dtype: torch.dtype
 ) -> None:
-    assert compiled_kernels("loss.twins"), "the tests need Numba"
+    assert compiled_kernels("loss.r_drop"), "the tests need Numba"
     random = torch.Generator().manual_seed(seed)
     logits = (torch.randn(2 * count, entries, generator=random) * spread).to(dtype)
     targets = torch.randint(-1, entries, (count,), generator=random).repeat_interleave(2)
     exact = logits.double()
     losses, expected = torch.zeros(2, 2 * count), torch.zeros(2, 2 * count, dtype=torch.float64)
-    row_losses = partial(twin_rows, rows=plain_rows, r_drop=2.0)
+    row_losses = partial(r_drop_rows, rows=plain_rows, r_drop=2.0)
     row_losses(logits, targets, losses, 0.1, None, True)
     row_losses(exact, targets, expected, 0.1, None, True)
     torch.testing.assert_close(losses.double(), expected, rtol=1e-4, atol=1e-4)
@@ -110,7 +110,7 @@ def test_compiled_rows_equal_rounded_rows_of_float64(
     torch.testing.assert_close(logits.double(), exact, rtol=tolerance, atol=1e-4)
 
 
-def test_equal_twins_have_the_loss_without_r_drop(random_batch: Callable[..., Batch]) -> None:
+def test_equal_draws_have_the_loss_without_r_drop(random_batch: Callable[..., Batch]) -> None:
     x, weight, targets = random_batch(20, 7, 4, torch.float64)
     single = cross_entropy(x, weight, targets, smoothing=0.1)
     both = cross_entropy(x.repeat(2, 1), weight, targets.repeat(2), smoothing=0.1, r_drop=5.0)
@@ -122,7 +122,7 @@ def test_a_row_that_is_not_finite_has_no_finite_loss_and_affects_no_other(bad: f
     logits = torch.randn(6, 40)
     expected = logits.clone()
     logits[3, 7] = bad
-    targets, row_losses = torch.tensor([1, 1, 2, 2, 3, 3]), partial(twin_rows, rows=plain_rows, r_drop=2.0)
+    targets, row_losses = torch.tensor([1, 1, 2, 2, 3, 3]), partial(r_drop_rows, rows=plain_rows, r_drop=2.0)
     losses, finite = torch.zeros(2, 6), torch.zeros(2, 6)
     row_losses(logits, targets, losses, 0.1, None, True)
     row_losses(expected, targets, finite, 0.1, None, True)
@@ -132,7 +132,7 @@ def test_a_row_that_is_not_finite_has_no_finite_loss_and_affects_no_other(bad: f
 
 
 def test_a_target_outside_of_the_vocabulary_is_an_error(random_batch: Callable[..., Batch]) -> None:
-    x, weight, targets = twins(random_batch(6, 7, 4, torch.float32))
+    x, weight, targets = two_draws(random_batch(6, 7, 4, torch.float32))
     targets[3] = 7
     with pytest.raises(RuntimeError, match="out of bounds"):
         cross_entropy(x, weight, targets, smoothing=0.1, r_drop=1.0)

@@ -1,6 +1,6 @@
 """The loss of R-Drop between matrix products. Axes: C tokens of a chunk, V vocabulary entries.
 
-Rows 2i and 2i + 1 are twins: predictions of the same token with different dropout masks.
+Rows 2i and 2i + 1 are the two draws of a token: its predictions with different dropout masks.
 """
 
 import numpy as np
@@ -14,7 +14,7 @@ from nmt_cli.runtime.kernels.loading import compiled_kernels
 from nmt_cli.runtime.threads import in_threads
 
 
-def twin_rows(
+def r_drop_rows(
     logits_CV: Tensor,
     targets_C: Tensor,
     losses_2C: Tensor,
@@ -25,20 +25,20 @@ def twin_rows(
     rows: RowLosses,
     r_drop: float,
 ) -> None:
-    """Compute `RowLosses` of twins: half of their R-Drop losses and NLLs. On a CPU, use Numba for fp32 and
-    bf16. Otherwise, use `rows` for the cross-entropy and PyTorch for the divergence."""
+    """Compute `RowLosses` of both draws: half of their R-Drop losses and NLLs. On a CPU, use Numba for fp32
+    and bf16. Otherwise, use `rows` for the cross-entropy and PyTorch for the divergence."""
     compiles = logits_CV.device.type == "cpu" and logits_CV.dtype in (torch.float32, torch.bfloat16)
-    if compiles and (kernels := compiled_kernels("loss.twins")):
+    if compiles and (kernels := compiled_kernels("loss.r_drop")):
         check_targets(targets_C, logits_CV.shape[1])
         scale = np.float32(1.0 if grad_scale is None else grad_scale.item())
         arrays = as_array(logits_CV), targets_C.long().numpy(), losses_2C.numpy()
         numbers = np.float32(smoothing), np.float32(r_drop), scale, gradient
-        in_threads(lambda first, end: kernels.twin_rows(*arrays, *numbers, first, end), len(targets_C) // 2)
+        in_threads(lambda first, end: kernels.r_drop_rows(*arrays, *numbers, first, end), len(targets_C) // 2)
         return
     factor = torch.ones((), device=logits_CV.device) if grad_scale is None else grad_scale
     log_p_C2V = logits_CV.to(losses_2C.dtype).log_softmax(1).view(-1, 2, logits_CV.shape[1])
     p_C2V, difference_C2V = log_p_C2V.exp(), log_p_C2V - log_p_C2V.flip(1)
-    divergence_C2 = (p_C2V * difference_C2V).sum(2)  # of each twin from the other
+    divergence_C2 = (p_C2V * difference_C2V).sum(2)  # of each draw from the other
     rows(logits_CV, targets_C, losses_2C, smoothing, factor / 2, gradient)
     counts_C = targets_C != IGNORED
     losses_2C /= 2
