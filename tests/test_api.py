@@ -505,6 +505,21 @@ def test_errors_reach_the_awaiting_task(model: Model) -> None:
         asyncio.run(model.atranslate(["abc"], SearchConfig(weights=(1.0, 2.0))))
 
 
+def test_an_error_of_the_lines_follows_the_translations_before_it(model: Model) -> None:
+    def lines() -> Iterator[str]:
+        yield from ["abc", "de", "f"]
+        raise ValueError("the disk was removed")
+
+    async def main() -> None:
+        async for text in model.astream(lines()):
+            seen.append(text)
+
+    seen: list[str] = []
+    with pytest.raises(ValueError, match="the disk was removed"):
+        asyncio.run(main())
+    assert seen == ["abc", "de", "f"]
+
+
 SENTENCES = st.sampled_from(["Ab cd.", "A", "So a!", "Is it?", "So... a", "3.5 b"])
 SPACES = st.text(" \n\r\u2028\t", min_size=1, max_size=4).filter(lambda spaces: spaces != "\t")
 

@@ -144,7 +144,8 @@ class Model:
 
     def stream(self, lines: Iterable[str], search: SearchConfig | None = None) -> Iterator[str]:
         """Yield the best translation of each line in order, each as soon as finished. Raises errors like
-        `translate`. A thread reads `lines`, at most `input.window` lines ahead of the output.
+        `translate`, and an error of `lines` after the translations of all lines before it. A thread reads
+        `lines`, at most `input.window` lines ahead of the output.
 
         >>> for text in model.stream(line for line in ("abc", "de")):
         ...     print(text)

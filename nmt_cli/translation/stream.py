@@ -25,9 +25,9 @@ def stream(
     before_waiting: Callable[[], None] = lambda: None,
 ) -> Iterator[Translation]:
     """Yield the translation of each of `lines` in order, as soon as the workers of `queue` finish the line.
-    Raise errors of `lines`, workers and the scorer. A thread reads `lines`, at most `input.window` ahead of
-    the output. Call `before_waiting` before waiting for a translation. Closing the generator drops the
-    remaining lines."""
+    Raise errors of workers and the scorer at once, and an error of `lines` after the translations of all
+    lines before it. A thread reads `lines`, at most `input.window` ahead of the output. Call `before_waiting`
+    before waiting for a translation. Closing the generator drops the remaining lines."""
     request = queue.open(
         searched(translator.config.search, translator.scorer), translator.config.input.window
     )
@@ -36,6 +36,8 @@ def stream(
         threading.Thread(target=read_lines, args=(translator, queue, request, lines), daemon=True).start()
         while block := _block(translator, queue, request, before_waiting):
             yield from translator.translations(block)
+        if request.reader_error:
+            raise request.reader_error
     finally:
         queue.close_request(request)
 
@@ -103,6 +105,8 @@ async def async_stream(
                 yield translation
             if not translations and not request.ended:
                 await changed.wait()
+        if request.reader_error:
+            raise request.reader_error
     finally:
         queue.drop(request)
 

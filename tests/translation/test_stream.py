@@ -19,9 +19,11 @@ from nmt_cli.model.transformer import Transformer
 from nmt_cli.ragged import Layout
 from nmt_cli.runtime.kernels import standby
 from nmt_cli.runtime.threads import available_cores
+from nmt_cli.scoring.command import CommandScorer
 from nmt_cli.text.tokenizer import Tokenizer
 from nmt_cli.translation.loading import Loaded
 from nmt_cli.translation.stream import stream
+from nmt_cli.translation.text.ranking import Scorer
 from nmt_cli.translation.translator import Line, Translation, Translator
 from nmt_cli.translation.workers.pool import Workers
 from nmt_cli.translation.workers.queue import RequestQueue
@@ -41,9 +43,10 @@ def streamed(copier: Loaded) -> Streamed:
         workers: int = 2,
         before_waiting: Callable[[], None] = lambda: None,
         search: SearchConfig = GREEDY.search,
+        scorer: Scorer | None = None,
     ) -> Iterator[Translation]:
         config = replace(GREEDY, input=InputConfig(window=window), search=search)
-        translator = Translator(copier.translator.tokenizers, copier.models, config)
+        translator = Translator(copier.translator.tokenizers, copier.models, config, scorer=scorer)
         with closing(Workers([lambda: copier.models] * workers, "fork")) as pool:
             yield from stream(translator, pool.queue, lines, before_waiting)
 
@@ -129,6 +132,23 @@ def test_an_error_of_the_reader_reaches_the_caller(streamed: Streamed) -> None:
         answers(streamed(lines()))
 
 
+@pytest.mark.parametrize("scorer", [None, CommandScorer("sed s/.*/1/", 60)], ids=["one by one", "in a block"])
+def test_all_lines_before_an_error_of_the_reader_are_translated(
+    streamed: Streamed, scorer: Scorer | None
+) -> None:
+    before = sentences(40)
+
+    def lines() -> Iterator[str]:
+        yield from before
+        raise Broken
+
+    seen: list[str] = []
+    with pytest.raises(Broken):
+        for translation in streamed(lines(), scorer=scorer):
+            seen.append(translation.text)
+    assert seen == before
+
+
 @pytest.mark.parametrize("error", [Broken, KeyboardInterrupt])
 def test_an_error_of_a_worker_reaches_the_caller_while_the_input_blocks(
     streamed: Streamed, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
@@ -186,17 +206,17 @@ def test_closing_abandons_the_running_batch(streamed: Streamed, monkeypatch: pyt
         close(queue)
         over.set()
 
-    def lines() -> Iterator[str]:
-        yield "abcdefghijklmnopqrstuvwxyz " * 2
+    def interrupted() -> None:
         assert under_way.wait(PATIENCE)
         raise Broken
 
+    long = "abcdefghijklmnopqrstuvwxyz " * 2
     search = SearchConfig(beam=1, rows=1)
     before = set(threading.enumerate())
     monkeypatch.setattr(Search, "step", slow)
     monkeypatch.setattr(RequestQueue, "close", closed)
     with pytest.raises(Broken):
-        answers(streamed(lines(), workers=1, search=search))
+        answers(streamed(iter([long]), workers=1, before_waiting=interrupted, search=search))
     assert_gone(set(threading.enumerate()) - before)
     assert len(steps) == 1
 

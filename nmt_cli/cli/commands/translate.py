@@ -26,7 +26,7 @@ from nmt_cli.cli.options import (
     with_settings,
 )
 from nmt_cli.corpus import sgm
-from nmt_cli.corpus.files import LONGEST_BYTES, MOST_BYTES_HELD, endings, lines, open_bytes, refuse_large
+from nmt_cli.corpus.files import LONGEST_BYTES, MOST_BYTES_HELD, endings, open_bytes, refuse_large
 from nmt_cli.decoding.config import TranslateConfig
 from nmt_cli.errors import UserError
 from nmt_cli.runtime.atomic import file_written_whole, resolved
@@ -238,12 +238,12 @@ def _lines(
         return lines_of(_reader(None), skip, LONGEST_HELD)
     if sgm.is_test_set(source):
         return [segment.text for segment in sgm.segments(source, "source", lang)]
-    if ".tsv" in endings(source) and not config.input.prefix:
-        return (line.partition(b"\t")[0] for line in lines(source))
     stream = stack.enter_context(open_bytes(source))
-    return lines_of(
+    lines = lines_of(
         _reader(stream), lambda number: refuse_large(LONGEST_BYTES + 1, f"{source} line {number:,}")
     )
+    columns = ".tsv" in endings(source) and not config.input.prefix
+    return (line.partition(b"\t")[0] for line in lines) if columns else lines
 
 
 def _reader(file: BinaryIO | None) -> Callable[[int], bytes]:

@@ -82,9 +82,9 @@ class RequestQueue:
             return is_open
 
     def end(self, request: Request, error: BaseException | None = None) -> None:
-        """Mark a request as complete. Unless `error` is None, `next` and `poll` then raise `error`."""
+        """Mark a request as complete. `error` is the error that ended the reading, or None."""
         with self._lock:
-            request.complete, request.error = True, error
+            request.complete, request.reader_error = True, error
             request.notify()
 
     def next(self, request: Request, before_waiting: Callable[[], None]) -> Done | None:

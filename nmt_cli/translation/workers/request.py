@@ -58,7 +58,10 @@ class Request:
     """Whether the reader has added the last line."""
 
     error: BaseException | None = None
-    """The error that ended the reading or the request."""
+    """The error that ended the request. Lines that are not returned yet are lost."""
+
+    reader_error: BaseException | None = None
+    """The error that ended the reading. The caller gets it after the translations of all lines before it."""
 
     unfinished: int = 0
     """Number of sentences that wait or are being translated."""

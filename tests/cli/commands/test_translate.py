@@ -1,10 +1,13 @@
 """`nmt translate`: output, settings and errors."""
 
+import gzip
 import importlib
 import io
 import json
+import random
 import re
 import shutil
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -68,6 +71,20 @@ def test_a_line_on_stdin_that_is_too_long_makes_the_command_fail(
     result = nmt("translate", made_models / "copies", "--device", "cpu", "--quiet")
     assert (result.returncode, result.stdout) == (1, "abc\n\nde\n")
     assert result.stderr.startswith("Error: line 2 is longer than 10 bytes, the limit on stdin.")
+
+
+@pytest.mark.parametrize("name", ["text.gz", "text.tsv.gz"])
+def test_all_lines_before_damage_are_translated(run: Nmt, tmp_path: Path, name: str) -> None:
+    chosen = random.Random(1)
+    content = "".join(f"{''.join(chosen.choices('abcdef', k=8))}\n" for _ in range(300)).encode()
+    file = tmp_path / name
+    file.write_bytes(gzip.compress(content)[:-300])
+    intact = zlib.decompressobj(wbits=31).decompress(file.read_bytes()).decode()
+    assert 10 < intact.count("\n") < 300
+    result = run("--input", file, "--beam", "1", "--quiet")
+    error = f"Error: {file} is cut off: its compressed data ends too early. Copy it again.\n"
+    assert (result.returncode, result.stderr) == (1, error)
+    assert result.stdout == intact[: intact.rindex("\n") + 1]
 
 
 def test_search_settings_of_a_model_have_the_same_bounds(
