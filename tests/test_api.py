@@ -2,6 +2,7 @@
 
 import asyncio
 import doctest
+import gc
 import inspect
 import os
 import pydoc
@@ -518,6 +519,26 @@ def test_an_error_of_the_lines_follows_the_translations_before_it(model: Model) 
     with pytest.raises(ValueError, match="the disk was removed"):
         asyncio.run(main())
     assert seen == ["abc", "de", "f"]
+
+
+def test_the_garbage_collector_closes_a_model_in_a_thread_that_holds_the_lock_of_its_queue(
+    folder: Path,
+) -> None:
+    model = load(folder, device="cpu", threads=2)
+    translations = model.translations(iter(lambda: "abc", ""))
+    next(translations)
+    workers = model._workers
+    assert workers
+    garbage: list[object] = [model, translations]
+    garbage.append(garbage)
+    del model, translations, garbage
+    # The last argument is called under the lock.
+    request = workers.queue.open(SearchConfig(), 1, lambda: [gc.collect()].clear())
+    collecting = threading.Thread(target=workers.queue.end, args=(request,), daemon=True)
+    collecting.start()
+    threads = [*workers._threads, collecting]
+    wait_until(lambda: not any(thread.is_alive() for thread in threads))
+    assert workers.queue.closed
 
 
 SENTENCES = st.sampled_from(["Ab cd.", "A", "So a!", "Is it?", "So... a", "3.5 b"])

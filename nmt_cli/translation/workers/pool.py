@@ -55,8 +55,13 @@ class Workers:
         return sum(process.restarts for process in self.processes)
 
     def close(self) -> None:
-        """End the workers and drop unfinished sentences. In a forked copy of the process, do nothing."""
-        if os.getpid() == self._owner:
+        """End the workers and drop unfinished sentences. If the calling thread holds the lock of the queue,
+        another thread does both. In a forked copy of the process, do nothing."""
+        if os.getpid() != self._owner:
+            return
+        if self.queue.is_locked_here:
+            threading.Thread(target=self._stack.close).start()
+        else:
             self._stack.close()
 
     def _translate_here(self, load: Load, next_turn: NextTurn) -> None:

@@ -36,7 +36,7 @@ class RequestQueue:
     def __init__(self, workers: int) -> None:
         """`workers` is the number of worker threads that share the sentences."""
         self._workers = workers
-        self._lock = threading.RLock()  # the garbage collector may close the queue in any thread, at any time
+        self._lock = threading.RLock()
         self._work = threading.Condition(self._lock)
         """Notified when sentences wait, and when the queue is closed."""
 
@@ -56,8 +56,13 @@ class RequestQueue:
     def unfinished(self) -> int:
         """The number of sentences of all requests that wait or are being translated."""
         with self._lock:
-            # A copy: the garbage collector may run during the sum and drop a request.
-            return sum(request.unfinished for request in [*self._requests.values()])
+            return sum(request.unfinished for request in self._requests.values())
+
+    @property
+    def is_locked_here(self) -> bool:
+        """Whether the calling thread holds the lock. Then the garbage collector has interrupted a method of
+        the queue. The thread must not wait for others, which may need the lock."""
+        return self._lock._is_owned()  # type: ignore[attr-defined, no-any-return]  # `Condition` calls it, too
 
     def open(
         self, search: SearchConfig, window: int, on_change: Callable[[], None] = lambda: None
@@ -123,7 +128,11 @@ class RequestQueue:
             request.notify()
 
     def close_request(self, request: Request) -> None:
-        """Remove a request, and wait until its reader thread does not use the tokenizer."""
+        """Remove a request, and wait until its reader thread does not use the tokenizer. If the calling
+        thread holds the lock, another thread does both."""
+        if self.is_locked_here:
+            threading.Thread(target=self.close_request, args=(request,)).start()
+            return
         self.drop(request)
         with request.reading:
             pass

@@ -1,6 +1,7 @@
 """The queue: shares of requests, deaths of processes, closed requests."""
 
 import threading
+import time
 from collections.abc import Sequence
 
 import pytest
@@ -14,6 +15,7 @@ from nmt_cli.translation.workers.request import Queued, Request
 
 ONE, OTHER = SearchConfig(beam=1), SearchConfig(beam=2)
 ROOM = 1 << 20
+PATIENCE = 30.0
 
 
 def a_line(number: int, length: int = 1) -> Line:
@@ -158,6 +160,35 @@ def test_closing_wakes_callers_and_workers() -> None:
     assert sorted(results) == ["None", "why"]
     with pytest.raises(Closed):
         queue.take(ONE, 1, 1, [])
+
+
+def test_closing_a_request_under_the_lock_does_not_wait_for_its_reader() -> None:
+    """The garbage collector may close it in any thread, while the thread holds the lock."""
+    queue = RequestQueue(1)
+    request, read, locked = queue.open(ONE, window=1), threading.Event(), threading.Event()
+
+    def reader() -> None:
+        with request.reading:
+            read.set()
+            assert locked.wait(PATIENCE)
+            queue.is_open(request)
+
+    def collect() -> None:
+        assert read.wait(PATIENCE)
+        locked.set()
+        queue.close_request(request)
+
+    other = queue.open(ONE, window=1, on_change=collect)  # called under the lock
+    threads = [threading.Thread(target=work, daemon=True) for work in (reader, lambda: queue.end(other))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE)
+    assert not any(thread.is_alive() for thread in threads)
+    until = time.monotonic() + PATIENCE
+    while queue.is_open(request):
+        assert time.monotonic() < until
+        time.sleep(0.001)
 
 
 def test_a_longer_sentence_gets_room_although_shorter_ones_keep_coming() -> None:
