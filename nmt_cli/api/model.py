@@ -143,9 +143,8 @@ class Model:
         return [one.checked_text for one in self.translations(lines, search, glossary=glossary)]
 
     def stream(self, lines: Iterable[str], search: SearchConfig | None = None) -> Iterator[str]:
-        """Yield the best translation of each line in order, each as soon as finished. Raises errors like
-        `translate`, and an error of `lines` after the translations of all lines before it. A thread reads
-        `lines`, at most `input.window` lines ahead of the output.
+        """Yield the best translation of each line in order, each as soon as finished. A thread reads `lines`,
+        up to `input.window` lines ahead. Raises errors like `translate`, those of `lines` after the last.
 
         >>> for text in model.stream(line for line in ("abc", "de")):
         ...     print(text)
