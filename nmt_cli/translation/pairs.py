@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import isfinite
 from pathlib import Path
 
 from nmt_cli.decoding.attention_maps import alignment
@@ -12,6 +13,7 @@ from nmt_cli.scoring.metrics import perplexity
 from nmt_cli.scoring.texts import read_hypotheses, refuse_second_stdin, refuse_unequal
 from nmt_cli.text.tokenizer import Tokenizer
 from nmt_cli.text.tokenizers import Tokenizers
+from nmt_cli.translation.checks.output_checks import check_finite
 from nmt_cli.translation.loading import Loaded
 
 Pair = tuple[str, str]
@@ -78,7 +80,7 @@ def with_perplexity(
 def score_pairs(loaded: Loaded, pairs: Sequence[Pair]) -> list[Scored]:
     """Return each pair's target tokens with log-probabilities, the end token last. Never split pairs. The
     language code before a target counts as certain, as in a search. Raise `UserError` for a pair that has
-    more tokens than the model has positions."""
+    more tokens than the model has positions, and for log-probabilities that overflow in fp16."""
     tokenizers, longest = loaded.translator.tokenizers, loaded.ensemble.longest
     ids = [ids_of(tokenizers, pair) for pair in pairs]
     for number, pair_ids in enumerate(ids, start=1):
@@ -87,6 +89,8 @@ def score_pairs(loaded: Loaded, pairs: Sequence[Pair]) -> list[Scored]:
             raise UserError(f"line {number:,} has a side of {count:,} tokens, {limit}. Leave it out.")
     vocabulary = tokenizers.target.vocabulary
     rows = token_scores(loaded.ensemble, ids)
+    for number, row in enumerate(rows, start=1):
+        check_finite(number, all(map(isfinite, row)), loaded.translator.in_fp16)
     if tokenizers.target.begin:
         rows = [[0.0, *row[1:]] if target else row for row, (_, target) in zip(rows, ids, strict=True)]
     return [

@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import NamedTuple
 
+import torch
+
 from nmt_cli.decoding.config import SearchConfig, TooLong, TranslateConfig
 from nmt_cli.decoding.engine import ListQueue, translated
 from nmt_cli.decoding.ensemble import Ensemble
@@ -22,7 +24,7 @@ from nmt_cli.text.placeholders import JOINED, MASKED, Values, masked, restored, 
 from nmt_cli.text.tag_placement import Shares
 from nmt_cli.text.tokenizer import Tokenizer
 from nmt_cli.text.tokenizers import Tokenizers
-from nmt_cli.translation.checks.output_checks import Flag, flags
+from nmt_cli.translation.checks.output_checks import Flag, check_finite, flags
 from nmt_cli.translation.text.consensus import Choice
 from nmt_cli.translation.text.glossary import Glossary
 from nmt_cli.translation.text.long_lines import joined, longest_source, parts, split
@@ -164,6 +166,7 @@ class Translator:
         self.longest = min(longest_source(config.input, model.config, trained) for model in models)
         self.banned = _banned(tokenizers.target, config.search.ban)
         self._placeholders, self._aligned = tokenizers.recipe.placeholders, False
+        self.in_fp16 = models[0].output_matrix.dtype == torch.float16
         self._masks = JOINED in tokenizers.recipe.symbols
         self._code = tokenizers.source.encode(tokenizers.source.begin)
         self._glossary: Glossary | None = None
@@ -239,7 +242,7 @@ class Translator:
 
     def translations(self, lines: Sequence[Done]) -> list[Translation]:
         """Build the translations of `lines`. Rank the hypotheses of all by `search.mbr` or the scorer, if
-        set. Raise `UserError` if the scorer fails."""
+        set. Raise `UserError` if the scorer fails, or if log-probabilities overflow in fp16."""
         if self.scorer or self.config.search.mbr != "off":
             lines = _ranked(self, lines)
         return [self._translation(*one) for one in lines]
@@ -248,6 +251,7 @@ class Translator:
         """Build the translation of `line`. `hypotheses` has a list per sentence, best first, or None if the
         sentence did not fit into memory. With a None, the line fails, without candidates or flags."""
         ranked = [part for part in hypotheses if part is not None]
+        check_finite(line.number, all(ranked), self.in_fp16)  # a search drops what is not finite
         failed = len(ranked) < len(hypotheses)
         # Candidate n of a line consists of hypothesis n of each part. Some parts may have fewer hypotheses.
         best = [] if failed or not ranked else list(zip(*ranked, strict=False))

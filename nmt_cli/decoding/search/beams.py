@@ -212,8 +212,10 @@ class Beams:
             setattr(self, field.name, torch.cat([getattr(self, field.name), getattr(joining, field.name)]))
 
     def finished(self, sentences: Tensor) -> list[list[Hypothesis]]:
-        """Return the finished hypotheses of `sentences`, indices in the batch: at most K each, best first."""
-        tensors = (self.ended_scores, self.ended_lengths, self.ended_tokens, self.ended_token_totals)
+        """Return the finished hypotheses of `sentences`, indices in the batch: at most K each, best first. If
+        a log-probability of a sentence was not a number, it has none: nan, as the largest, ended the rest."""
+        scores = self.ended_scores.where(~self.totals.isnan().any(1, keepdim=True), -torch.inf)
+        tensors = (scores, self.ended_lengths, self.ended_tokens, self.ended_token_totals)
         results = list[list[Hypothesis]]()
         for columns in zip(*(x[sentences].tolist() for x in tensors), strict=True):
             results.append([])

@@ -7,6 +7,7 @@ from typing import Literal
 
 import regex
 
+from nmt_cli.errors import UserError
 from nmt_cli.text.languages.sentences import sentences
 from nmt_cli.text.placeholders import PLACEHOLDER
 from nmt_cli.translation.checks.notes import Noted
@@ -83,6 +84,15 @@ def flags(
         ("markup", any(kept[one] != count for one, count in markup.items())),
     ]
     return tuple(flag for flag, holds in signs if holds)
+
+
+def check_finite(number: int, finite: bool, in_fp16: bool) -> None:
+    """Raise `UserError` if the log-probabilities of line `number` are not `finite` in fp16."""
+    if in_fp16 and not finite:
+        raise UserError(
+            f"line {number:,}: its log-probabilities are not finite with --precision fp16, because values of "
+            "the model exceed 65,504. Use --precision bf16 or fp32."
+        )
 
 
 def loops(text: str) -> bool:

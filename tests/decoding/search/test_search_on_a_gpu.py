@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import replace
+from itertools import count
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +17,7 @@ from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.decoding.engine import LOOK_EVERY
 from nmt_cli.decoding.ensemble import Ensemble
 from nmt_cli.decoding.search import steppers
-from nmt_cli.decoding.search.hypotheses import Sentence
+from nmt_cli.decoding.search.hypotheses import Hypothesis, Sentence
 from nmt_cli.decoding.search.search import Search
 from nmt_cli.decoding.search.steppers import TorchStepper
 from nmt_cli.model.config import ModelConfig
@@ -88,3 +90,29 @@ def test_between_two_checks_nothing_waits_for_the_device(
         for _ in range(LOOK_EVERY - 1):
             assert not search.step()
     assert taken == LOOK_EVERY - 1
+
+
+def test_a_sentence_whose_log_probabilities_overflow_has_no_hypotheses(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    step, overflows = Ensemble.step, False
+
+    def overflowing(self: Ensemble, *arguments: Any) -> torch.Tensor:
+        log_probs_RV = step(self, *arguments)
+        if overflows:
+            log_probs_RV[5] = torch.nan  # slot 1 of sentence 1
+        return log_probs_RV
+
+    monkeypatch.setattr(Ensemble, "step", overflowing)
+    results = []
+    for overflowing_step in (-1, 6):
+        search, done = search_of(model_of(TINY), CONFIGS["beam 4"]), dict[int, list[Hypothesis]]()
+        search.join(sentences(range(3)))
+        for number in count():
+            overflows = number == overflowing_step
+            done |= {sentence.key: hypotheses for sentence, hypotheses in search.step()}
+            if len(done) == 3:
+                break
+        results.append(done)
+    assert all(results[0].values())
+    assert results[1] == results[0] | {1: []}

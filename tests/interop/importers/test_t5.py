@@ -3,6 +3,8 @@
 import json
 import re
 from collections.abc import Sequence
+from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,8 +15,13 @@ from torch import nn
 from torch.nn.utils.rnn import pad_sequence
 
 from nmt_cli.checkpoints.model_folder import Model, read_model
+from nmt_cli.decoding.config import TranslateConfig
+from nmt_cli.errors import UserError
 from nmt_cli.interop.foreign import ImportOptions, write
 from nmt_cli.interop.importers.importing import read
+from nmt_cli.translation.loading import Loaded
+from nmt_cli.translation.pairs import score_pairs
+from nmt_cli.translation.translator import Translator
 from tests.interop.conftest import (
     LETTERS,
     assert_equal_tensors,
@@ -40,6 +47,9 @@ KINDS: dict[str, dict[str, Any]] = {
 UNKNOWN = ["…?! ÄÖ 5"]
 LINES = [*sentences("source", 10, seed=3), "abba", "a  b", *UNKNOWN]
 LONG = " ".join(sentences("source", 40, seed=5))
+
+
+DTYPES = torch.bfloat16, torch.float16
 
 
 class Pair(NamedTuple):
@@ -157,6 +167,23 @@ def test_greedy_search_gives_all_200_lines_equal(pair: Pair) -> None:
     ours = [[*one.candidates[0].parts[0].tokens] for one in translations(pair.ours, lines, 1)]
     assert ours == expected
     assert len({*map(tuple, ours)}) > 100
+
+
+def test_values_too_large_for_fp16_are_refused_with_what_to_do(pair: Pair) -> None:
+    large = deepcopy(pair.ours.transformer)
+    for name, parameter in large.named_parameters():
+        if "feed_forward" in name:
+            parameter.data *= 300
+    in_bf16, in_fp16 = (replace(pair.ours, transformer=deepcopy(large).to(dtype)) for dtype in DTYPES)
+    assert all(one.text for one in translations(in_bf16, LINES, 4))
+    message = "line 1: .* not finite with --precision fp16.* Use --precision bf16 or fp32"
+    for beam in (1, 4):
+        with pytest.raises(UserError, match=message):
+            translations(in_fp16, LINES, beam)
+    models, pairs = [in_fp16.transformer], [(line, line) for line in LINES]
+    translator = Translator(pair.ours.identity.tokenizers, models, TranslateConfig())
+    with pytest.raises(UserError, match=message):
+        score_pairs(Loaded(translator, models, [], None), pairs)
 
 
 def test_a_line_may_name_another_target_language(tmp_path: Path) -> None:
