@@ -16,6 +16,11 @@ from nmt_cli.ragged import flat
 from nmt_cli.text.vocabulary import Vocabulary
 
 
+def limit_of(models: Sequence[Transformer]) -> int:
+    """Return the `limit` of tokens of a sentence that suits every model, or 0 without a limit."""
+    return min(filter(None, (model.config.limit for model in models)), default=0)
+
+
 @dataclass(frozen=True, slots=True)
 class Ensemble:
     """Models with the same vocabularies, and a weight for each model. The weights sum to 1."""
@@ -53,7 +58,7 @@ class Ensemble:
     @property
     def longest(self) -> int:
         """Maximum source or target tokens, with the end token, that every model can take. 0 is no limit."""
-        return min(filter(None, (model.config.limit for model in self.models)), default=0)
+        return limit_of(self.models)
 
     def start(self, sources: Sequence[Sequence[int]], slots: int) -> list[DecodingCache]:
         """Encode `sources`, ids without end tokens. Return each model's cache, with `slots` slots per

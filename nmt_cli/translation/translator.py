@@ -15,7 +15,7 @@ import torch
 
 from nmt_cli.decoding.config import SearchConfig, TooLong, TranslateConfig
 from nmt_cli.decoding.engine import ListQueue, translated
-from nmt_cli.decoding.ensemble import Ensemble
+from nmt_cli.decoding.ensemble import Ensemble, limit_of
 from nmt_cli.decoding.search.hypotheses import Hypothesis, PlaceholdersWanted, Scored, Sentence
 from nmt_cli.errors import UserError
 from nmt_cli.model.transformer import Transformer
@@ -164,6 +164,7 @@ class Translator:
         self.tokenizers, self.config, self._length_ratio = tokenizers, config, length_ratio
         self._calibration, self.scorer = calibration, scorer
         self.longest = min(longest_source(config.input, model.config, trained) for model in models)
+        self.limit = limit_of(models)
         self.banned = _banned(tokenizers.target, config.search.ban)
         self._placeholders, self._aligned = tokenizers.recipe.placeholders, False
         self.in_fp16 = models[0].output_matrix.dtype == torch.float16
@@ -185,7 +186,8 @@ class Translator:
 
     def line(self, number: int, raw: str) -> Line:
         """Cut raw text, as line `number` from 1, into sentences for the search. With `input.prefix`, the text
-        after the first tab starts the translation. Raise `UserError` for more than `MAX_PARTS` sentences."""
+        after the first tab starts the translation. Raise `UserError` for more than `MAX_PARTS` sentences, and
+        as `_can_write` does."""
         source, _, prefix = raw.partition("\t") if self.config.input.prefix else (raw, "", "")
         target = self.tokenizers.target
         cut = self.split(source) if self.config.input.sentences == "split" else [(source, "")]
@@ -193,10 +195,7 @@ class Translator:
         pieces = sum(len(one.ids) for one in sentences)
         if too_long := any(len(one.ids) > self.longest for one in sentences):
             sentences = [part for one in sentences for part in _fitting(one, self)]
-        if len(sentences) > MAX_PARTS:
-            raise UserError(
-                f"line {number:,} has {len(sentences):,} sentences, more than {MAX_PARTS:,}. Split it."
-            )
+        _refuse_parts(number, len(sentences))
         prefix = self._masked(prefix, sentences[0].values) if sentences else prefix
         # Without symbols for placeholders, lost ones are put back by the alignment of words.
         lossy = not self._placeholders and MASKED.search(source) is not None
@@ -215,8 +214,9 @@ class Translator:
             )
             for part, one in enumerate(sentences)
         ]
-        unknown = target.vocabulary.unknown in begins
-        return Line(number, source, keyed, pieces, too_long, unknown, sentences)
+        if not _can_write(self, number, keyed):
+            keyed, sentences, too_long = [], [], True
+        return Line(number, source, keyed, pieces, too_long, target.vocabulary.unknown in begins, sentences)
 
     def _encoded(self, raw: str, spaces: str) -> list[Prepared]:
         """Return a sentence with placeholders masked, prepared and encoded, as a list of one item. Return an
@@ -295,6 +295,26 @@ class Translator:
         return self.translations(
             [(line, [hypotheses[one.key] for one in line.sentences]) for line in prepared]
         )
+
+
+def _refuse_parts(number: int, count: int) -> None:
+    """Raise `UserError` if line `number` has a `count` of sentences above `MAX_PARTS`."""
+    if count > MAX_PARTS:
+        raise UserError(f"line {number:,} has {count:,} sentences, more than {MAX_PARTS:,}. Split it.")
+
+
+def _can_write(translator: Translator, number: int, sentences: Sequence[Sentence]) -> bool:
+    """Return whether the model has positions for all required tokens of each of `sentences`, those of line
+    `number`. If not, and too long lines are not skipped, raise `UserError`."""
+    required, limit = max((one.least_tokens for one in sentences), default=0), translator.limit
+    if not limit or required < limit:
+        return True
+    if translator.config.input.too_long == "skip":
+        return False
+    raise UserError(
+        f"line {number:,} requires a translation of {required:,} tokens (prefix, terms, placeholders), but "
+        f"the model writes at most {limit - 1:,}. Shorten it, or set input.too_long=skip."
+    )
 
 
 def _fitting(sentence: Prepared, translator: Translator) -> list[Prepared]:

@@ -11,8 +11,11 @@ from nmt_cli.decoding.search.hypotheses import Hypothesis
 from nmt_cli.errors import UserError
 from nmt_cli.scoring.confidence import Calibration
 from nmt_cli.translation.loading import Loaded, load
+from nmt_cli.translation.text.glossary import Glossary
 from nmt_cli.translation.translator import MAX_PARTS, Translator
 from tests.translation.conftest import GREEDY, ON_CPU
+
+TERMS = {"ab": ["x" * 40]}
 
 
 def translator(copier: Loaded, **settings: object) -> Translator:
@@ -63,6 +66,27 @@ def test_a_line_with_more_sentences_than_keys_is_refused(
     assert len(by_sentence.line(1, "One. Two.").sentences) == 2
     with pytest.raises(UserError, match="line 1 has 3 sentences, more than 2"):
         by_sentence.line(1, "One. Two. Three.")
+
+
+@pytest.mark.parametrize("rule", ["split", "cut"])
+def test_a_line_that_requires_more_tokens_than_the_model_can_write_is_refused(
+    copier: Loaded, rule: str
+) -> None:
+    with_prefix = translator(copier, prefix=True, too_long=rule)
+    (fitting,) = with_prefix.translate(copier.models, [f"a\t{'x' * 63}"])
+    assert fitting.text == "x" * 63
+    with pytest.raises(UserError, match=r"line 7 .* 64 tokens .* at most 63.*input\.too_long=skip"):
+        with_prefix.line(7, f"a\t{'x' * 64}")
+    with_terms = with_prefix.searching(GREEDY.search, glossary=Glossary(copier.translator.tokenizers, TERMS))
+    with pytest.raises(UserError, match=r"line 2 .* at most 63"):
+        with_terms.line(2, f"ab\t{'x' * 40}")
+
+
+def test_a_line_that_requires_too_many_tokens_is_skipped(copier: Loaded) -> None:
+    with_prefix = translator(copier, prefix=True, too_long="skip")
+    skipped, kept = with_prefix.translate(copier.models, [f"a\t{'x' * 64}", "a\tx"])
+    assert (skipped.text, skipped.line.too_long, skipped.confidence) == ("", True, 0)
+    assert kept.text.startswith("x")
 
 
 def test_text_after_a_tab_begins_the_translation_of_the_first_part(copier: Loaded) -> None:
