@@ -1,8 +1,8 @@
 """Compile Triton kernels for GPUs, without one: python -m tests.compile_kernels [TARGET ...].
 
-It prints a line of JSON per kernel: its target, constants, registers, bytes of shared memory, and bytes of
-spilled registers. Kernels of attention have the head widths of all presets, causal order and dropout, in
-bf16. A target without tensor cores does not get them.
+It prints a line of JSON per kernel: its target, constants, registers, bytes of shared memory, bytes of
+spilled registers, and for sm_90 counts of instructions. Kernels of attention have the head widths of all
+presets, causal order and dropout, in bf16. A target without tensor cores does not get them.
 """
 
 import json
@@ -44,13 +44,16 @@ class Device(NamedTuple):
     tensor_cores: bool = True
     """Whether Triton uses tensor cores. Attention needs them."""
 
+    instructions: bool = False
+    """Whether to count instructions, which takes 0.3 s per kernel."""
+
 
 DEVICES = {
     "sm_75": Device(GPUTarget("cuda", 75, 32), 64 << 10, tensor_cores=False),
     "sm_80": Device(GPUTarget("cuda", 80, 32), 163 << 10),
     "sm_86": Device(GPUTarget("cuda", 86, 32), 99 << 10),
     "sm_89": Device(GPUTarget("cuda", 89, 32), 99 << 10),
-    "sm_90": Device(GPUTarget("cuda", 90, 32), 227 << 10, stack=0),
+    "sm_90": Device(GPUTarget("cuda", 90, 32), 227 << 10, stack=0, instructions=True),
     "sm_100": Device(GPUTarget("cuda", 100, 32), 227 << 10),
     "sm_120": Device(GPUTarget("cuda", 120, 32), 99 << 10),
     "gfx942": Device(GPUTarget("hip", "gfx942", 64), 64 << 10, stack=2700),
@@ -127,7 +130,7 @@ def launches(device: Device) -> Iterator[tuple[str, Launch]]:
     yield f"{VOCABULARY:,} entries", of_loss(VOCABULARY)
 
 
-def resources(kernel: Any, constants: Mapping[str, Any], target: GPUTarget) -> Resources:
+def resources(kernel: Any, constants: Mapping[str, Any], device: Device) -> Resources:
     """Compile a kernel. Return what it needs. Pointers and strides are multiples of 16, as in most models."""
     names = list(kernel.arg_names)
     own = TYPES | ({"scale": "*fp32"} if kernel is loss._rows_kernel else {})
@@ -140,9 +143,11 @@ def resources(kernel: Any, constants: Mapping[str, Any], target: GPUTarget) -> R
         attrs={(names.index(name),): [["tt.divisibility", 16]] for name in multiples},
     )
     options = {name: constants[name] for name in ("num_warps", "num_stages") if name in constants}
-    compiled = compile(source, target=target, options={**options, "enable_fp_fusion": True})
+    compiled = compile(source, target=device.target, options={**options, "enable_fp_fusion": True})
     found = {"shared": compiled.metadata.shared, **options}
-    return found | (_of_amd(compiled.asm["amdgcn"]) if target.backend == "hip" else _of_nvidia(compiled))
+    if device.target.backend == "hip":
+        return found | _of_amd(compiled.asm["amdgcn"])
+    return found | _of_nvidia(compiled, device.instructions)
 
 
 def _of_amd(assembly: str) -> Resources:
@@ -154,24 +159,24 @@ def _of_amd(assembly: str) -> Resources:
     return {"registers": numbers["vgpr_count"], "stack": numbers["private_segment_fixed_size"]}
 
 
-def _of_nvidia(compiled: Any) -> Resources:
-    """Return the registers of a kernel, the bytes of its stack, and counts of instructions.
+def _of_nvidia(compiled: Any, instructions: bool) -> Resources:
+    """Return the registers of a kernel, the bytes of its stack, and with `instructions` counts of them.
 
     `wide reads` are reads of 16 bytes, and `of 2 bytes` accesses to 2 bytes, of the device's memory.
     """
     with tempfile.NamedTemporaryFile(suffix=".cubin") as binary:
         binary.write(compiled.asm["cubin"])
         binary.flush()
-        command = [knobs.nvidia.cuobjdump.path, "-res-usage", "-sass", binary.name]
+        parts = ["-res-usage", "-sass"] if instructions else ["-res-usage"]
+        command = [knobs.nvidia.cuobjdump.path, *parts, binary.name]
         dump = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     usage = {name: int(value) for name, value in re.findall(r"(REG|STACK):(\d+)", dump)}
-    accesses = re.findall(r"\b(?:LDG|LDGSTS|STG)\.[\w.]+", dump)
-    return {
-        "registers": usage["REG"],
-        "stack": usage["STACK"],
-        "wide reads": sum(name.startswith("LD") and ".128" in name for name in accesses),
-        "of 2 bytes": sum(".U16" in name for name in accesses),
-    }
+    found = {"registers": usage["REG"], "stack": usage["STACK"]}
+    if instructions:
+        accesses = re.findall(r"\b(?:LDG|LDGSTS|STG)\.[\w.]+", dump)
+        found["wide reads"] = sum(name.startswith("LD") and ".128" in name for name in accesses)
+        found["of 2 bytes"] = sum(".U16" in name for name in accesses)
+    return found
 
 
 def main(targets: Sequence[str]) -> None:
@@ -185,7 +190,7 @@ def main(targets: Sequence[str]) -> None:
                 **{"rows": constants.get("TILE", constants.get("BLOCK", 0))},
                 **{"shared limit": device.shared, "stack limit": device.stack},
             }
-            print(json.dumps(label | resources(kernel, constants, device.target)), flush=True)
+            print(json.dumps(label | resources(kernel, constants, device)), flush=True)
 
 
 if __name__ == "__main__":
