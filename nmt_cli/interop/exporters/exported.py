@@ -11,7 +11,6 @@ from typing import Any
 from nmt_cli.errors import UserError
 from nmt_cli.interop.foreign import UNTOUCHED
 from nmt_cli.model.config import ModelConfig
-from nmt_cli.text.normalize import Normalizer
 from nmt_cli.text.subword_models.charsmap import with_normalization
 from nmt_cli.text.tokenizer import Side, Tokenizer
 from nmt_cli.text.tokenizers import DESCRIPTION, Recipe, Tokenizers
@@ -83,7 +82,7 @@ def sentencepiece_with_rules(side: Tokenizer, recipe: Recipe) -> bytes:
     model = side.subwords.files()["model"]
     if recipe.text == UNTOUCHED:
         return model
-    return with_normalization(model, Normalizer(recipe.text, fold_space_mark=True))
+    return with_normalization(model, recipe.text)
 
 
 def write_sentencepiece(tokenizers: Tokenizers, folder: Path) -> None:

@@ -8,10 +8,12 @@ import io
 import tempfile
 import unicodedata
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import sentencepiece
 
+from nmt_cli.text.config import TextConfig
 from nmt_cli.text.normalize import Normalizer
 from nmt_cli.text.subword_models.model_file import NORMALIZER, field, replaced
 
@@ -19,11 +21,17 @@ TABLE = 2
 """The field of a normaliser that contains its table."""
 
 
-def with_normalization(model: bytes, normalize: Normalizer) -> bytes:
-    """Return the SentencePiece file `model` with the normalisation of `normalize` instead of its own. Include
-    only changes of single characters, with or without their combining marks."""
-    table = field(field(_model_with_rules(list(_rules(normalize))), NORMALIZER), TABLE)
-    return replaced(model, NORMALIZER, replaced(field(model, NORMALIZER), TABLE, table))
+def with_normalization(model: bytes, text: TextConfig) -> bytes:
+    """Return the SentencePiece file `model` with the normalisation of `text` instead of its own. Include only
+    changes of single characters, with or without their combining marks."""
+    return replaced(model, NORMALIZER, replaced(field(model, NORMALIZER), TABLE, _table(text)))
+
+
+@cache  # both sides of a model need it, and a scan of all characters takes 0.2 s
+def _table(text: TextConfig) -> bytes:
+    """Return the table of a normaliser that does what `text` asks of single characters."""
+    rules = list(_rules(Normalizer(text, fold_space_mark=True)))
+    return field(field(_model_with_rules(rules), NORMALIZER), TABLE)
 
 
 def _rules(normalize: Normalizer) -> Iterator[tuple[str, str]]:
