@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import click
 
@@ -33,18 +33,33 @@ TYPED = "nmt_cli.typed_settings"
 class PathType(click.Path):
     """A path as the type of an option. With `exists`, a missing path raises `UserError`."""
 
-    def __init__(self, *, exists: bool = False, file: bool = False) -> None:
-        """`exists` requires an existing path. `file` refuses existing folders."""
+    def __init__(
+        self,
+        *,
+        exists: bool = False,
+        file: bool = False,
+        dash: Literal["a name", "a stream", "refused"] = "a name",
+    ) -> None:
+        """`exists` requires an existing path. `file` refuses existing folders. `dash` is the meaning of "-".
+        "a stream" is stdin or stdout, the same as no option."""
         super().__init__(exists=exists, dir_okay=not file, path_type=Path)
+        self._dash = dash
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return `value` as a `Path`. Raise `UserError` for a missing path that must exist. Raise
-        `BadParameter` for a folder where only files are allowed."""
+        """Return `value` as a `Path`, or None for a stream. Raise `UserError` for a missing path that must
+        exist. Raise `UsageError` for a refused "-", and for a folder where only files are allowed."""
+        if value == "-" and self._dash == "a stream":
+            return None
+        if value == "-" and self._dash == "refused":
+            flag = param.opts[0] if param else "the path"
+            raise click.UsageError(f"{flag} can't be stdout (-). Name another path.", ctx)
         return super().convert(must_exist(value) if self.exists else value, param, ctx)
 
 
-PATH, EXISTING = PathType(), PathType(exists=True)
-FILE, EXISTING_FILE = PathType(file=True), PathType(exists=True, file=True)
+PATH, EXISTING, EXISTING_FILE = PathType(), PathType(exists=True), PathType(exists=True, file=True)
+OUT, OUT_FILE = PathType(dash="refused"), PathType(file=True, dash="refused")
+STDIN_OR_FILE = PathType(exists=True, file=True, dash="a stream")
+STDOUT_OR_FILE = PathType(file=True, dash="a stream")
 
 
 def must_exist(path: str | Path) -> Path:

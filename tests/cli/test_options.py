@@ -41,6 +41,25 @@ def test_exactly_the_commands_of_this_table_have_settings() -> None:
     assert {name for name, options in flags.items() if "--settings" in options} == set(SETTINGS)
 
 
+@pytest.mark.parametrize(
+    ("words", "flag"),
+    [
+        (["preprocess", "--train", "text"], "--out"),
+        (["train", "dataset"], "--out"),
+        (["average-checkpoints", "."], "--out"),
+        (["import", "model"], "--out"),
+        (["export", ".", "--format", "marian"], "--out"),
+        (["report", "."], "--out"),
+        (["demo"], "--out"),
+        (["translate", "."], "--attention"),
+    ],
+)
+def test_outputs_that_cannot_be_stdout_refuse_a_dash(words: list[str], flag: str) -> None:
+    result = CliRunner().invoke(group, [*words, flag, "-"])
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert f"Error: {flag} can't be stdout (-). Name another path.\n" in result.stderr
+
+
 @pytest.mark.parametrize("command", SETTINGS)
 def test_help_shows_the_common_settings(command: str) -> None:
     lines = printed(command, "--help").splitlines()

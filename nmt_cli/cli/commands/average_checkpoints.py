@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, get_args
 
 import click
 
-from nmt_cli.cli.options import COUNT, EXISTING, PATH, Command, common, not_empty, printer
+from nmt_cli.cli.options import COUNT, EXISTING, OUT, Command, common, not_empty, printer
 from nmt_cli.errors import printable
 from nmt_cli.training.config import ValidationMetric
 
@@ -22,7 +22,7 @@ LAST = 5
 
 @click.command("average-checkpoints", cls=Command, epilog="nmt average-checkpoints run --last 5 --out model")
 @click.argument("models", nargs=-1, required=True, type=EXISTING, metavar="RUN | MODEL ...")
-@click.option("--out", required=True, type=PATH, help="Model folder to write.")
+@click.option("--out", required=True, type=OUT, help="Model folder to write.")
 @click.option("--last", type=COUNT, help=f"Average the N newest checkpoints.  [default: {LAST}]")
 @click.option("--best", type=COUNT, help="Average the N best checkpoints by validation score.")
 @click.option("--select", is_flag=True, help="Try several averages, and keep the best on validation.")

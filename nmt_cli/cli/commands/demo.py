@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from nmt_cli import demo as grammar
-from nmt_cli.cli.options import PATH, Command, common
+from nmt_cli.cli.options import OUT, Command, common
 from nmt_cli.errors import UserError
 
 SETTINGS = Path(grammar.__file__).parent
@@ -17,7 +17,7 @@ SHOWN = 4
 
 
 @click.command(cls=Command, epilog="nmt demo --out demo")
-@click.option("--out", default=Path("demo"), type=PATH, show_default=True, help="Folder for all files.")
+@click.option("--out", default=Path("demo"), type=OUT, show_default=True, help="Folder for all files.")
 @common
 def demo(out: Path, quiet: bool) -> None:
     """Train a small English-German system in minutes.

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import click
 
-from nmt_cli.cli.options import PATH, Command, common, printer
+from nmt_cli.cli.options import OUT, Command, common, printer
 
 
 @click.command("import", cls=Command, epilog="nmt import opus-mt-en-de --out model")
 @click.argument("source", metavar="SOURCE")
-@click.option("--out", required=True, type=PATH, help="Model folder to write.")
+@click.option("--out", required=True, type=OUT, help="Model folder to write.")
 @click.option("--source-lang", help="Source language, if SOURCE does not name it.")
 @click.option("--target-lang", help="Target language, if SOURCE does not name it.")
 @click.option(

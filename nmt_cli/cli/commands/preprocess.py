@@ -7,7 +7,7 @@ import click
 
 from nmt_cli.cli.options import (
     COUNT,
-    PATH,
+    OUT,
     CommandWithSettings,
     chosen,
     common,
@@ -62,7 +62,7 @@ model, or subword-nmt codes. Write SOURCE:TARGET for two files.
     "--reuse-tokenizer", metavar="PATH", help="Take the subwords from PATH instead of learning them."
 )
 @click.option("--workers", type=COUNT, help="Number of processes.  [default: one per core]")
-@click.option("--out", required=True, type=PATH, help="Dataset folder to write.")
+@click.option("--out", required=True, type=OUT, help="Dataset folder to write.")
 @click.option("--overwrite", is_flag=True, help="Replace a dataset made with other settings.")
 @with_settings
 @common

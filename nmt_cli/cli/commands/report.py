@@ -4,12 +4,12 @@ from pathlib import Path
 
 import click
 
-from nmt_cli.cli.options import EXISTING, FILE, Command, common, printer
+from nmt_cli.cli.options import EXISTING, OUT_FILE, Command, common, printer
 
 
 @click.command(cls=Command, epilog="nmt report run --out curves.svg")
 @click.argument("run", type=EXISTING)
-@click.option("--out", required=True, type=FILE, help="SVG file to write.")
+@click.option("--out", required=True, type=OUT_FILE, help="SVG file to write.")
 @common
 def report(run: Path, out: Path, quiet: bool) -> None:
     """Draw the curves of a training run for a paper.

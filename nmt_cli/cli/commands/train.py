@@ -13,6 +13,7 @@ from nmt_cli import api
 from nmt_cli.cli.options import (
     COUNT,
     DEVICE,
+    OUT,
     PATH,
     CommandWithSettings,
     chosen,
@@ -64,7 +65,7 @@ def _tokens(text: str) -> int:
     epilog="nmt train dataset --preset vaswani2017-base \\\n    --set model.residual_dropout=0.2 --out run",
 )
 @click.argument("dataset", type=PATH)
-@click.option("--out", required=True, type=PATH, help="Run folder to write, or to resume.")
+@click.option("--out", required=True, type=OUT, help="Run folder to write, or to resume.")
 @click.option(
     *("--preset", "name"),
     metavar="NAME",

@@ -15,7 +15,9 @@ from nmt_cli.checkpoints.finding import find_model
 from nmt_cli.cli.options import (
     EXISTING,
     EXISTING_FILE,
-    FILE,
+    OUT_FILE,
+    STDIN_OR_FILE,
+    STDOUT_OR_FILE,
     CommandWithSettings,
     chosen,
     common,
@@ -56,9 +58,15 @@ LONGEST_HELD = 1 << 26
 @setting_option("search.n_best", "--n-best", type=int, metavar="N")
 @device_options
 @click.option(
-    "--input", "source", type=EXISTING_FILE, help="File to read instead of stdin. See below for formats."
+    *("--input", "source"),
+    type=STDIN_OR_FILE,
+    help="File to read. See below for formats.  [default: stdin, -]",
 )
-@click.option("--output", "target", type=FILE, help="File to write instead of stdout. .gz compresses it.")
+@click.option(
+    *("--output", "target"),
+    type=STDOUT_OR_FILE,
+    help="File to write. .gz compresses it.  [default: stdout, -]",
+)
 @click.option(
     *("--format", "form"),
     type=click.Choice(["text", "json"]),
@@ -68,7 +76,9 @@ LONGEST_HELD = 1 << 26
 @click.option("--glossary", type=EXISTING_FILE, help="Terms to use: source, tab, target and other forms.")
 @click.option("--rerank", metavar="SCORER", help="Rank by a COMETKiwi folder or a command.")
 @click.option("--metric-model", type=EXISTING, metavar="FOLDER", help="COMET model of search.mbr=comet.")
-@click.option("--attention", "page", type=FILE, help="HTML page to write with the attention of all heads.")
+@click.option(
+    "--attention", "page", type=OUT_FILE, help="HTML page to write with the attention of all heads."
+)
 @with_settings
 @common
 def translate(

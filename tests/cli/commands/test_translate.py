@@ -73,6 +73,18 @@ def test_a_line_on_stdin_that_is_too_long_makes_the_command_fail(
     assert result.stderr.startswith("Error: line 2 is longer than 10 bytes, the limit on stdin.")
 
 
+def test_a_dash_is_stdin_and_stdout(
+    run: Nmt, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with text.open() as stdin:
+        monkeypatch.setattr("sys.stdin", stdin)
+        result = run("--input", "-", "--output", "-", "--quiet")
+    assert (result.returncode, result.stdout, result.stderr) == (0, "abc\nde\n", "")
+    assert run("--output", "./-", "--quiet").stdout == ""
+    assert Path("-").read_text() == "abc\nde\n"
+
+
 @pytest.mark.parametrize("name", ["text.gz", "text.tsv.gz"])
 def test_all_lines_before_damage_are_translated(run: Nmt, tmp_path: Path, name: str) -> None:
     chosen = random.Random(1)
