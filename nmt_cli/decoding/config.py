@@ -292,7 +292,8 @@ class OutputConfig:
 
     The source token is the one with the highest attention, by the head that training.guided_alignment
     taught, or else by the most certain heads. Text output gets a last column " ||| 0-0 1-2" of word pairs,
-    source first (Pharaoh's format). It takes another pass of the model over each pair.
+    source first (Pharaoh's format). Spaces in the line and in the translation separate words. It takes
+    another pass of the model over each pair.
     """
 
     gone: ClassVar[Mapping[str, Gone]] = {

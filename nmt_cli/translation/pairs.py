@@ -5,16 +5,21 @@ from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
 
+import numpy as np
+
 from nmt_cli.decoding.attention_maps import alignment
 from nmt_cli.decoding.forced import token_scores
 from nmt_cli.decoding.search.hypotheses import Scored
 from nmt_cli.errors import UserError
 from nmt_cli.scoring.metrics import perplexity
 from nmt_cli.scoring.texts import read_hypotheses, refuse_second_stdin, refuse_unequal
+from nmt_cli.text.placeholders import Values
 from nmt_cli.text.tokenizer import Tokenizer
 from nmt_cli.text.tokenizers import Tokenizers
 from nmt_cli.translation.checks.output_checks import check_finite
 from nmt_cli.translation.loading import Loaded
+from nmt_cli.translation.text.unit_shares import token_ends
+from nmt_cli.translation.translator import Candidate, Line
 
 Pair = tuple[str, str]
 """A source and its translation as raw text."""
@@ -120,32 +125,38 @@ def ids_of(tokenizers: Tokenizers, pair: Pair) -> tuple[list[int], list[int]]:
     return source.encode(source.prepare(masked[0])), target.encode(target.prepare(masked[1]))
 
 
-def word_links(
-    tokenizers: Tokenizers,
-    sources: Sequence[Sequence[int]],
-    targets: Sequence[Sequence[int]],
-    aligned: Sequence[int],
-) -> str:
-    """Return the linked words of a line in the Pharaoh format, for example "0-0 1-2": numbers from 0, source
-    word first, sorted and without repetitions. `sources` and `targets` have the token ids of the line's
-    parts. `aligned` has the source token of each target token, counted from the line's start. Spaces separate
-    words. Language codes have no links."""
-    source, target = _words(tokenizers.source, sources), _words(tokenizers.target, targets)
+def word_links(tokenizers: Tokenizers, line: Line, candidate: Candidate, aligned: Sequence[int]) -> str:
+    """Return the linked words of a line and its translation `candidate` in the Pharaoh format, for example
+    "0-0 1-2": numbers from 0, source word first, sorted and without repetitions. `aligned` has the source
+    token of each target token, counted from the line's start. Spaces in both texts separate words. Language
+    codes have no links."""
+    prepared = line.prepared[: len(candidate.parts)]
+    values = [one.values for one in prepared]
+    translated = " ".join(one.raw for one in prepared)  # less than the line if that was cut
+    sources = [one.tokens for one in line.sentences[: len(candidate.parts)]]
+    targets = [one.tokens for one in candidate.parts]
+    source = _words(tokenizers.source, line.raw, translated, sources, values)
+    target = _words(tokenizers.target, candidate.text, candidate.text, targets, values)
     pairs = {(source[token], word) for word, token in zip(target, aligned, strict=True)}
     return " ".join(f"{one}-{other}" for one, other in sorted(pairs) if one >= 0 and other >= 0)
 
 
-def _words(tokenizer: Tokenizer, parts: Sequence[Sequence[int]]) -> list[int]:
-    """Return the word index of each token of all parts, counted from the line's start, -1 for a language
-    code, which is not part of the text."""
+def _words(
+    tokenizer: Tokenizer,
+    text: str,
+    translated: str,
+    parts: Sequence[Sequence[int]],
+    values: Sequence[Values],
+) -> list[int]:
+    """Return the index of the word of `text` with the middle of each token of `parts`. It is -1 for a
+    language code, which is not part of the text. The tokens cover the beginning of `text`, as many characters
+    as `translated` has. `values` has the text of placeholder symbols by part."""
     codes = {*tokenizer.numbering.symbols.values()} if tokenizer.begin else set()
-    numbers: list[int] = []
-    before = 0
-    for ids in parts:
-        # Decode each beginning of the part, since only the tokenizer knows the ends of words.
-        counts = [len(tokenizer.decode(ids[: end + 1]).split()) for end in range(len(ids))]
-        # A space before all words belongs to the first one.
-        words = [before + max(count - 1, 0) for count in counts]
-        numbers += [-1 if i in codes else word for i, word in zip(ids, words, strict=True)]
-        before += counts[-1] if counts else 0
-    return numbers
+    lengths = [*map(len, text.split())]
+    length = min(sum(lengths), sum(map(len, translated.split())))
+    ends = token_ends(length, tokenizer, parts, values)
+    # A space between words has no width, and belongs to the word before it.
+    middles = (ends + np.concatenate([[0.0], ends[:-1]])) / 2 if len(ends) else ends
+    words = np.searchsorted(np.cumsum(lengths), middles).clip(max=len(lengths) - 1).tolist()
+    ids = [i for part in parts for i in part]
+    return [-1 if i in codes else word for i, word in zip(ids, words, strict=True)]

@@ -93,8 +93,12 @@ class AttentionPage:
         """Return each candidate's word alignment, such as "0-0 1-2", or None without `output.alignments`."""
         if not self._with_alignments:
             return None
-        pairs = [_tokens(translation, candidate) for candidate in translation.candidates]
-        return [word_links(self._tokenizers, *pair, alignment(self._model, *pair)) for pair in pairs]
+        return [
+            word_links(
+                self._tokenizers, translation.line, one, alignment(self._model, *_tokens(translation, one))
+            )
+            for one in translation.candidates
+        ]
 
     def add(self, translation: Translation) -> None:
         """Add the sentences of a translated line to the page, if there is a page. Skip a line without

@@ -38,8 +38,8 @@ def unit_shares(
     bounds_S, bounds_T = (
         np.cumsum([0, *(end - start for start, end in spans)]) for spans in (spans_S, spans_T)
     )
-    ends_S = _ends(bounds_S[-1], tokenizers.source, sources, values)
-    ends_T = _ends(bounds_T[-1], tokenizers.target, targets, values)
+    ends_S = token_ends(bounds_S[-1], tokenizers.source, sources, values)
+    ends_T = token_ends(bounds_T[-1], tokenizers.target, targets, values)
     attention = [one.attention_TS for one in hypotheses if one.attention_TS is not None]
     if len(attention) < len(hypotheses) or not spans_S or not len(ends_S) or not len(ends_T):
         return [{} for _ in spans_T]
@@ -87,7 +87,7 @@ def links(shares: Shares) -> list[tuple[int, int]]:
     )
 
 
-def _ends(
+def token_ends(
     length: int, tokenizer: Tokenizer, parts: Sequence[Sequence[int]], values: Sequence[Values]
 ) -> NDArray[np.float64]:
     """Return the character of a text at which each token of its `parts` ends, without counting spaces.
