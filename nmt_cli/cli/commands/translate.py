@@ -28,7 +28,14 @@ from nmt_cli.cli.options import (
     with_settings,
 )
 from nmt_cli.corpus import sgm
-from nmt_cli.corpus.files import LONGEST_BYTES, MOST_BYTES_HELD, endings, open_bytes, refuse_large
+from nmt_cli.corpus.files import (
+    COMPRESSIONS,
+    LONGEST_BYTES,
+    MOST_BYTES_HELD,
+    endings,
+    open_bytes,
+    refuse_large,
+)
 from nmt_cli.decoding.config import TranslateConfig
 from nmt_cli.errors import UserError
 from nmt_cli.runtime.atomic import file_written_whole, resolved
@@ -152,6 +159,10 @@ def _document(
         raise click.UsageError(f"{option} needs lines of text, but {source} is a document. Leave it out.")
     if target and sgm.is_test_set(target) and not document:
         raise click.UsageError(f"--output {target}: the output is lines of text. Name a .txt file.")
+    if target and target.suffix in COMPRESSIONS and target.suffix != ".gz":
+        raise click.UsageError(f"--output {target}: only .gz files are compressed. Use .gz.")
+    if source and target and source.is_file() and resolved(source) == resolved(target) and not document:
+        raise click.UsageError(f"--input and --output are both {source}. Use two files.")
     return document
 
 
