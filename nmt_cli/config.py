@@ -357,13 +357,16 @@ def _types(section: Any) -> Iterator[tuple["Field[Any]", Any]]:
 
 
 def _unknown(entry: Entry, keys: Mapping[str, tuple["Field[Any]", Any]]) -> str:
-    """Return the message about an unknown entry, with a suggestion, a reason or all names in `keys`."""
+    """Return the message about an unknown entry, with a suggestion, a reason or the names in its
+    section. For an unknown section, list the sections of `keys`."""
     section, _, name = entry.name.partition(".")
     if similar := named_here(name or section, keys):
         hint = f"did you mean {' or '.join(similar)}?"
     else:
         siblings = [other for other in keys if other.startswith(f"{section}.")]
-        hint = not_here(name or section, keys) or nearest(entry.name, siblings or keys)
+        sections = ", ".join(dict.fromkeys(key.partition(".")[0] for key in keys))
+        otherwise = "" if siblings else f"the sections are {sections}. --settings prints all settings."
+        hint = not_here(name or section, keys) or nearest(entry.name, siblings or keys, otherwise)
     return f"there is no setting {entry.name}{entry.in_file}: {hint}"
 
 

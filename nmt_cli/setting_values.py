@@ -185,11 +185,12 @@ def _table(value: object, kind: Any) -> object | None:
     return table
 
 
-def nearest(name: str, choices: Iterable[str]) -> str:
-    """Return "did you mean X?" with the choice most similar to `name`. Otherwise list all choices."""
+def nearest(name: str, choices: Iterable[str], otherwise: str = "") -> str:
+    """Return "did you mean X?" with the choice most similar to `name`. If none is similar, return
+    `otherwise`, or list all choices."""
     names = list(choices)
     match = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    return f"did you mean {match[0]}?" if match else f"there are {', '.join(names)}."
+    return f"did you mean {match[0]}?" if match else otherwise or f"there are {', '.join(names)}."
 
 
 def type_in_words(kind: Any) -> str:

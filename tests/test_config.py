@@ -179,7 +179,8 @@ def test_an_assignment_is_read_as_toml_or_else_as_plain_text(assignment: str, va
         ("tokeniser.vocab_size=8", "did you mean tokenizer.vocab_size?"),
         ("filter.lowercase=true", "did you mean text.lowercase?"),
         ("vocab_size=100", "did you mean tokenizer.vocab_size?"),
-        ("nonsense=1", "there are corpus.invalid_utf8, corpus.source_column, corpus.target_column"),
+        ("nonsense=1", "the sections are corpus, text, tokenizer, filter. --settings prints all settings"),
+        ("text.12345678901234567890=1", "there are text.unicode, text.zero_width, text.quotes"),
         ("vocab_size", "section.key=value"),
     ],
 )
@@ -192,7 +193,8 @@ def test_an_error_names_the_setting_and_the_remedy(assignments: str, expected: s
 def test_every_problem_is_reported_at_once_with_its_origin(tmp_path: Path) -> None:
     file = written(tmp_path, 'stray = 1\n[text]\nquotes = "no"\n[nonsense]\nkey = 1\n')
     message = error_of("tokenizer.vocab_size=big", "filter.ratio=2", file=file)
-    assert message.startswith(f"there is no setting stray, in {file}: there are ")
+    sections = "the sections are corpus, text, tokenizer, filter. --settings prints all settings"
+    assert message.startswith(f"there is no setting stray, in {file}: {sections}")
     assert f'text.quotes must be true or false (got "no"), in {file}' in message
     assert f"there is no setting nonsense.key, in {file}: " in message
     assert 'tokenizer.vocab_size must be a whole number (got "big"); ' in message

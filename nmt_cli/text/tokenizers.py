@@ -189,7 +189,7 @@ def adopt_tokenizers(
         with _explained(path):
             content = path.read_bytes()
             if recipe.kind == "sentencepiece":
-                contents[name] = Pieces(content).files()
+                contents[name] = _adopted_pieces(content)
                 continue
             codes = content.decode("utf-8-sig")
             lines = [line for side in SIDES if names[side] == name for line in sample[side]]
@@ -197,6 +197,15 @@ def adopt_tokenizers(
             alphabet |= bpe.characters_of(bpe.parse_codes(codes))
             contents[name] = Bpe(codes, "".join(sorted(alphabet - {" "}))).files()
     return _assembled(recipe, contents, {side: [] for side in SIDES}, {})
+
+
+def _adopted_pieces(content: bytes) -> dict[str, bytes]:
+    """Return the files of a SentencePiece model. Raise `UserError` with the forms of subword models if it is
+    none."""
+    try:
+        return Pieces(content).files()
+    except UserError as error:
+        raise UserError(f"{error} Codes of subword-nmt must begin with '{bpe.HEADER}'.") from error
 
 
 def kind_of_file(path: Path) -> Kind:

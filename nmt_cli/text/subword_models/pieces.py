@@ -43,7 +43,9 @@ class Pieces:
         """Load the content of a `.model` file. Split pieces with numbers in `too_rare` into smaller ones.
         Raise `UserError` if the content is not a SentencePiece model, or a piece is not UTF-8."""
         try:
-            self.processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+            self.processor = sentencepiece.SentencePieceProcessor()
+            # The constructor would skip empty content, and the size of no model prints an error.
+            self.processor.LoadFromSerializedProto(model)
             size = self.processor.get_piece_size()
         except RuntimeError:
             size = 0

@@ -109,10 +109,12 @@ def test_unusable_files_are_named(tmp_path: Path, make: Make, learned: Learned, 
     (tmp_path / "text").write_text("just text\n")
     (tmp_path / "codes").write_text("#version: 0.2\na b c\n")
     (tmp_path / "old").write_text("#version: 0.1\na b\n")
+    (tmp_path / "bare").write_text("a b\n")
     refused = {
         tmp_path / "none": "none can't be read: No such file",
         tmp_path / "empty": "empty has no tokenizer.json",
         tmp_path / "text": "text: this is not a SentencePiece model",
+        tmp_path / "bare": "bare: this is not a Sent.* Codes of subword-nmt must begin with '#version: 0.2'.",
         tmp_path / "codes": "codes: .*line 2 of the codes is 'a b c'",
         tmp_path / "old": "old: .*must start with '#version: 0.2'",
         f"{model}:{codes}": "are of different kinds",

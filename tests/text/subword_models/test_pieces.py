@@ -140,9 +140,14 @@ def test_a_split_takes_the_fewest_common_pieces() -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"#version: 0.2\ne r</w>\n", b"\x00" * 100, spm_train(LINES)[:300]])
-def test_a_file_that_is_not_a_sentencepiece_model_is_an_error(content: bytes) -> None:
+def test_a_file_that_is_not_a_sentencepiece_model_is_an_error(
+    content: bytes, capfd: pytest.CaptureFixture[str]
+) -> None:
+    sentencepiece.set_min_log_level(0)
     with pytest.raises(UserError, match="not a SentencePiece model"):
         Pieces(content)
+    sentencepiece.set_min_log_level(3)
+    assert capfd.readouterr().err == ""
 
 
 def test_all_characters_of_a_long_line_are_covered() -> None:
