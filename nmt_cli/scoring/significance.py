@@ -50,9 +50,14 @@ def compare(measure: Measure, counts: Sequence[Sequence[Counts]], test: Test, sa
     signatures, columns = paired()
     (signature,) = signatures.values()
     (results,) = (column for name, column in columns.items() if name != "System")
-    return [_finding(result, measure.signature(signature)) for result in results]
+    return [
+        _finding(result, measure.signature(signature), system == named[0][1])
+        for result, (_, system) in zip(results, named, strict=True)
+    ]
 
 
-def _finding(result: Any, signature: str) -> Finding:
+def _finding(result: Any, signature: str, equals_first: bool) -> Finding:
     p_value = None if result.p_value is None else float(result.p_value)
+    if p_value is not None and equals_first:
+        p_value = 1.0  # sacrebleu counts only differences larger than 0, so it gives the smallest p-value
     return Finding(p_value, float(result.mean), float(result.ci), signature)

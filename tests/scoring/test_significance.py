@@ -82,6 +82,14 @@ def test_findings_have_an_interval_around_about_the_score(plain: Texts, test: Te
         assert 0 < abs(finding.mean - measure.scores([system])[0].value) < finding.margin
 
 
+@pytest.mark.parametrize("test", ["bootstrap", "randomization"])
+def test_a_copy_of_the_first_system_differs_by_chance_alone(plain: Texts, test: Test) -> None:
+    one, two = lines(plain["one"]), lines(plain["two"])
+    measure = Measure("bleu", [lines(plain["ref"])], ScoreConfig(), "")
+    _, other, copy = compare(measure, [*measure.counts([one, two, one])], test, 50)
+    assert copy.p_value == 1.0 != other.p_value
+
+
 def test_the_papers_protocol_is_tested_on_its_own_words(texts: Texts) -> None:
     raw = [lines(texts[name]) for name in ("one", "two")]
     protocol = PaperProtocol("de")
