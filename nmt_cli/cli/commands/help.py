@@ -6,6 +6,7 @@ from typing import cast
 import click
 
 from nmt_cli.cli.options import Command, common
+from nmt_cli.setting_values import nearest
 
 PAGES = Path(__file__).resolve().parents[2] / "docs"
 
@@ -43,7 +44,8 @@ def help_pages(context: click.Context, topic: str, quiet: bool) -> None:
     elif command := group.get_command(context, topic):
         click.echo(command.make_context(topic, [], context.parent, resilient_parsing=True).get_help())
     else:
-        raise click.UsageError(f"There is no page '{topic}'. nmt help lists all pages.", context)
+        hint = nearest(topic, [*files, *group.commands], "nmt help lists all pages.")
+        raise click.UsageError(f"There is no page '{topic}': {hint}", context)
 
 
 def _listed(context: click.Context, files: dict[str, Path]) -> str:

@@ -27,4 +27,5 @@ def test_a_command_as_topic_shows_its_help(nmt: Callable[..., CompletedProcess[s
 def test_an_unknown_topic_is_refused(nmt: Callable[..., CompletedProcess[str]]) -> None:
     result = nmt("help", "xyzzy")
     assert result.returncode == 2
-    assert "Error: There is no page 'xyzzy'. nmt help lists all pages." in result.stderr
+    assert "Error: There is no page 'xyzzy': nmt help lists all pages." in result.stderr
+    assert "Error: There is no page 'decod': did you mean decode?" in nmt("help", "decod").stderr
