@@ -13,6 +13,7 @@ from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.dropout import dropout
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.ragged import Layout
+from nmt_cli.runtime.kernels.torch_private import compiled_for_all_sizes
 
 Batch = tuple[Tensor, Tensor, Layout, Layout]
 
@@ -61,14 +62,18 @@ def assert_alike(compiled: Callable[..., Tensor], model: Transformer, batch: Bat
 def test_a_compiled_model_gives_equal_results_and_is_compiled_once(
     config: ModelConfig, build: Callable[..., Transformer], batch: Callable[..., Batch]
 ) -> None:
+    from torch._dynamo.utils import counters  # imported here, because it loads Triton
+
+    counters.clear()
     model = build(config)
-    compiled = torch.compile(
-        lambda *inputs: model.logits(model(*inputs)), backend="aot_eager", fullgraph=True, dynamic=True
+    compiled = compiled_for_all_sizes(
+        lambda *inputs: model.logits(model(*inputs)), backend="aot_eager", fullgraph=True
     )
     assert_alike(compiled, model, batch(*LENGTHS[0]))
     with torch._dynamo.config.patch(error_on_recompile=True):
         for lengths in LENGTHS[1:]:
             assert_alike(compiled, model, batch(*lengths))
+    assert counters["aot_autograd"]["total"] == 1
 
 
 @pytest.mark.slow
@@ -86,7 +91,7 @@ def test_inductor_gives_equal_results(build: Callable[..., Transformer], batch: 
 
     inputs = batch(*LENGTHS[0])
     with torch.no_grad():  # gradients would double the work, with the same operators
-        actual = torch.compile(both, fullgraph=True, dynamic=True)(*inputs)
+        actual = compiled_for_all_sizes(both, fullgraph=True)(*inputs)
         for ours, expected in zip(actual, both(*inputs), strict=True):
             torch.testing.assert_close(ours, expected, rtol=1e-5, atol=1e-5)
 

@@ -6,12 +6,15 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 Compute = Callable[[Tensor], Tensor]
+
+Result = TypeVar("Result")
 
 KERNELS_KEPT = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "256", "LRU_CACHE_CAPACITY": "1"}
 """Maximum number of kernels that oneDNN keeps, and that PyTorch keeps in addition.
@@ -85,6 +88,23 @@ def relu_product(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 def softmax_backward(d_out: Tensor, out: Tensor) -> Tensor:
     """Return the gradient of a softmax's input, given that of its output `out`, over the last axis."""
     return torch._softmax_backward_data(d_out, out, -1, out.dtype)
+
+
+def compiled_for_all_sizes(function: Callable[..., Result], **options: Any) -> Callable[..., Result]:
+    """Return `torch.compile` of `function` for inputs of all sizes, with `options` such as `backend`.
+
+    Numbers in it, such as the epsilon of a norm, are constants. By default PyTorch first compiles them as
+    inputs, which fails, so that it compiles all again.
+    """
+    compiled = torch.compile(function, dynamic=True, **options)
+
+    def run(*inputs: Any) -> Result:
+        from torch._dynamo import config  # slow to import
+
+        with config.patch(specialize_float=True):
+            return compiled(*inputs)
+
+    return run
 
 
 @contextmanager

@@ -28,6 +28,7 @@ from nmt_cli.runtime.devices import (
     usual_training_precision,
 )
 from nmt_cli.runtime.kernels.families import FAMILIES, without
+from nmt_cli.runtime.kernels.torch_private import compiled_for_all_sizes
 from nmt_cli.runtime.locks import is_locked
 from nmt_cli.runtime.threads import available_cores
 from nmt_cli.text.tokenizers import load_tokenizers
@@ -88,7 +89,7 @@ def build_trainer(
         report(Note(freeze(model, config.start.freeze)))
     # Each rank has drawn or read its own weights. This makes them equal bit by bit.
     group.share_first(model.parameters())
-    forward: Callable[..., Tensor] = torch.compile(model, dynamic=True) if compiled(config, device) else model
+    forward: Callable[..., Tensor] = compiled_for_all_sizes(model) if compiled(config, device) else model
     return Trainer(model, new_optimizer(model, config.optimizer), config, precision, group, forward)
 
 

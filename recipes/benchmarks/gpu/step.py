@@ -25,6 +25,7 @@ from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.cost import training_flops
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.ragged import Layout
+from nmt_cli.runtime.kernels.torch_private import compiled_for_all_sizes
 from nmt_cli.text.vocabulary import Vocabulary
 from nmt_cli.training.config import TrainConfig
 from nmt_cli.training.step.distributed import Group, Process
@@ -162,7 +163,7 @@ def trainer(
         model.to(device)
     config = TrainConfig(model=shape)
     optimizer, group = Optimizer(model, config.optimizer), Group(Process(), device, 60)
-    run = torch.compile(model, dynamic=True) if compiled else model
+    run = compiled_for_all_sizes(model) if compiled else model
     return Trainer(model, optimizer, config, MixedPrecision("bf16", device), group, cast(Transformer, run))
 
 

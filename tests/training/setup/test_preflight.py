@@ -24,6 +24,7 @@ from nmt_cli.data.dataset import Dataset, Sentences, Split
 from nmt_cli.errors import UserError
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.ragged import Layout
+from nmt_cli.runtime.kernels.torch_private import compiled_for_all_sizes
 from nmt_cli.training.progress import Position
 from nmt_cli.training.setup import preflight as preflight_module
 from nmt_cli.training.setup import run as run_module
@@ -268,7 +269,7 @@ def test_a_compiled_model_sees_different_sides_in_the_trial(source: list[int], t
 @pytest.mark.slow
 def test_training_uses_the_model_that_the_trial_compiled(identity: Identity) -> None:
     torch._dynamo.reset()
-    compiled = torch.compile(identity.build(), backend="eager", dynamic=True, fullgraph=True)
+    compiled = compiled_for_all_sizes(identity.build(), backend="eager", fullgraph=True)
     part = assembled(split_of([50, 49, 50], [49, 50, 49]), np.arange(3), Rounding(unit=16))
     sizes = [([5, 9, 18], [7, 3, 14]), ([8, 1, 1, 6], [2, 9, 9, 4]), ([8, 8], [8, 8])]
     layouts = [(part.source, part.target), *([Layout.of(side, 32) for side in pair] for pair in sizes)]
