@@ -500,7 +500,11 @@ SOURCE = "this is what the source says\n"
 @pytest.mark.parametrize(
     ("model", "flags", "message"),
     [
-        ("silent", ["empty"], "2 of 3 translations are empty: lines 1, 3"),
+        (
+            "silent",
+            ["empty"],
+            "2 of 3 translations are empty (search.min_length=1 prevents this): lines 1, 3",
+        ),
         ("loops", ["looping"], "2 of 3 translations loop: lines 1, 3"),
         ("copies", ["copied"], "2 of 3 translations copy their source: lines 1, 3"),
     ],

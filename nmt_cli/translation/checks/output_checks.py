@@ -15,7 +15,10 @@ from nmt_cli.translation.checks.notes import Noted
 Flag = Literal["empty", "looping", "copied", "length", "short", "markup", "unsure"]
 
 SIGNS: dict[Flag, tuple[str, str]] = {
-    "empty": ("is empty", "are empty"),
+    "empty": (
+        "is empty (search.min_length=1 prevents this)",
+        "are empty (search.min_length=1 prevents this)",
+    ),
     "looping": ("loops", "loop"),
     "copied": ("copies its source", "copy their source"),
     "length": ("is far longer or shorter than its source", "are far longer or shorter than their source"),

@@ -178,7 +178,7 @@ def test_the_report_counts_each_flag_and_lists_its_first_lines() -> None:
         raised += ["length"] if number % 100 == 40 else []
         tally.add(number, raised)
     assert tally.report() == [
-        "1 of 1,000 translations is empty: line 1,000",
+        "1 of 1,000 translations is empty (search.min_length=1 prevents this): line 1,000",
         "3 of 1,000 translations loop: lines 17, 40, 512",
         "10 of 1,000 translations are far longer or shorter than their source: "
         "lines 40, 140, 240, 340, 440 and 5 more",
