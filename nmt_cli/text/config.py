@@ -178,10 +178,9 @@ class SamplingConfig:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AugmentConfig:
-    """Random changes of the training pairs, drawn again in each epoch.
+    """Shares of the training pairs that are changed, drawn again in each epoch.
 
-    Most settings are shares of pairs. Each pair gets at most one of their changes. Validation pairs are never
-    changed.
+    Each pair gets at most one change. Validation pairs are never changed.
     """
 
     upper: float = setting(0.0, least=0, most=1, kind="whole run")
@@ -213,9 +212,9 @@ class AugmentConfig:
     terms_file: str = setting("", needs="augment.terms=0.2")
     """Terms for augment.terms, as for nmt translate --glossary. A large dictionary teaches most."""
 
-    word_dropout: float = setting(0.0, least=0, below=1, kind="whole run")
-    """Word dropout of the source. Each word is left out with this probability, in all pairs and before the
-    other changes. Symbols and placeholders stay, and so does one word at least."""
+    gone: ClassVar[Mapping[str, Gone]] = {
+        "word_dropout": Gone("no word is left out. Use model.source_token_dropout", 0.0)
+    }
 
     def __post_init__(self) -> None:
         """Raise `UserError` for a share out of bounds, a sum over 1, or `terms` without `terms_file`."""
@@ -228,9 +227,9 @@ class AugmentConfig:
     @property
     def shares(self) -> tuple[float, ...]:
         """All shares: in the order of `VARIATIONS` of `nmt_cli.text.variation`, then terms."""
-        return astuple(self)[:-2]
+        return astuple(self)[:-1]
 
     @property
     def enabled(self) -> bool:
-        """True if any share or the word dropout is above 0."""
-        return any(self.shares) or self.word_dropout > 0
+        """True if any share is above 0."""
+        return any(self.shares)

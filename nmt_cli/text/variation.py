@@ -126,17 +126,6 @@ def _mistyped_word(word: str, random: Random) -> str:
             return before + random.choice([letter for letter in word if letter.isalpha()]) + after
 
 
-def with_dropped_words(text: str, probability: float, random: Random, symbols: Collection[str]) -> str:
-    """Return `text` without random words, each left out with this probability. Words in `symbols` and words
-    with placeholders stay. If all others would be left out, keep a random one of them."""
-    words = text.split(" ")
-    plain = [i for i, word in enumerate(words) if not (word in symbols or MASKED.search(word))]
-    dropped = {i for i in plain if random.random() < probability}
-    if plain and len(dropped) == len(plain):
-        dropped.remove(random.choice(plain))
-    return " ".join(word for i, word in enumerate(words) if i not in dropped)
-
-
 def with_placeholder(pair: Pair, random: Random, symbols: Collection[str], masks: Sequence[str]) -> Pair:
     """Return `pair` with a placeholder at about the same place in both sides, after any leading `symbols`.
     Draw a mask from `masks` that neither side has, or random text if `masks` is empty. If all masks are used,

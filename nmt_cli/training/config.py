@@ -52,17 +52,15 @@ class LossConfig:
 class OptimizerConfig:
     """The optimiser. The defaults are those of the paper."""
 
-    kind: Literal["adam", "adamw", "muon", "schedule-free"] = setting("adam", kind="whole run")
+    kind: Literal["adam", "adamw", "muon"] = setting("adam", kind="whole run")
     """Optimiser. AdamW applies weight decay apart from the gradients.
 
     Muon orthogonalises the steps of the weights of layers. Embeddings, output matrix, biases and norms use
-    AdamW. The learning rate of Adam fits both. Schedule-free is AdamW with an average of the weights in place
-    of a decay of the learning rate, so it needs schedule.kind=constant. Checkpoints have the average.
+    AdamW. The learning rate of Adam fits both.
     """
 
     beta1: float = setting(0.9, least=0, below=1)
-    """Decay of the running mean of gradients. With schedule-free, share of the average in the weights that
-    gradients are computed at. Muon has 0.95 for the weights of layers."""
+    """Decay of the running mean of gradients. Muon has 0.95 for the weights of layers."""
 
     beta2: float = setting(0.98, least=0, below=1)
     """Decay of the running mean of squared gradients."""
@@ -71,8 +69,7 @@ class OptimizerConfig:
     """Added to the root of the mean squared gradient. Muon does without it."""
 
     weight_decay: float = setting(0.0, least=0, needs="optimizer.kind=adamw")
-    """Weight decay of adamw, muon and schedule-free. A step subtracts this times the learning rate from each
-    weight."""
+    """Weight decay of adamw and muon. A step subtracts this times the learning rate from each weight."""
 
     clip_norm: float = setting(0.0, least=0)
     """Clip the gradient norm to this value. 0, as in the paper, disables clipping."""
@@ -88,8 +85,6 @@ class OptimizerConfig:
         check(self)
         if self.weight_decay and self.kind == "adam":
             raise UserError("weight_decay has no effect with adam. Set kind to adamw.")
-        if self.ema and self.kind == "schedule-free":
-            raise UserError("ema has no effect with schedule-free, which has its own average. Leave it out.")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -328,8 +323,7 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         """Raise `UserError` for patience or plateaus without validation, and linear or cosine with
-        max_epochs. Refuse schedule-free with another schedule than constant, a bf16 residual stream in fp32
-        or fp16, and sentences longer than the positions."""
+        max_epochs. Refuse a bf16 residual stream in fp32 or fp16, and sentences longer than the positions."""
         if self.watches and not (self.validation.every_steps or self.validation.every_epochs):
             raise UserError(
                 "validation.patience and the plateau schedule have nothing to watch without validation. "
@@ -339,11 +333,6 @@ class TrainConfig:
             raise UserError(
                 f"a {self.schedule.kind} schedule has to know the last step. "
                 "Give training.max_steps in place of max_epochs."
-            )
-        if self.optimizer.kind == "schedule-free" and self.schedule.kind != "constant":
-            raise UserError(
-                f"optimizer.kind=schedule-free needs a constant learning rate, but schedule.kind is "
-                f"{self.schedule.kind}. Set schedule.kind=constant."
             )
         if self.model.residual_stream == "bf16" and self.training.precision in ("fp32", "tf32", "fp16"):
             raise UserError(

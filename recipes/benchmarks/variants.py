@@ -37,11 +37,9 @@ VARIANTS: dict[str, Sequence[str]] = {
     FIRST: (),
     "fp32": ("training.precision=fp32",),
     "Muon": ("optimizer.kind=muon",),
-    "schedule-free": ("optimizer.kind=schedule-free", "schedule.kind=constant"),
     "depth-scaled init": ("model.depth_scaled_init=true",),
     "Muon and depth-scaled init": ("optimizer.kind=muon", "model.depth_scaled_init=true"),
     "source token dropout 0.1": ("model.source_token_dropout=0.1",),
-    "word dropout 0.1": ("augment.word_dropout=0.1",),
     "R-Drop 3": ("loss.r_drop=3",),
 }
 """Settings of each variant, in addition to those of the preset tiny and `COMMON`."""

@@ -4,12 +4,10 @@ from dataclasses import fields
 from random import Random
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from nmt_cli.text.config import AugmentConfig
 from nmt_cli.text.placeholders import JOINED, apart, family, masked_pair
-from nmt_cli.text.variation import VARIATIONS, Variation, varied, with_dropped_words
+from nmt_cli.text.variation import VARIATIONS, Variation, varied
 
 SYMBOLS = ("<2de>", *family(4))
 MASKS = apart(SYMBOLS)[0]
@@ -18,8 +16,8 @@ PAIR = ("The old man's house of {{name}}.", "Das Haus des alten Mannes {{name}}.
 
 def test_each_variation_has_a_share() -> None:
     names = tuple(field.name for field in fields(AugmentConfig))
-    assert names == (*VARIATIONS, "terms", "terms_file", "word_dropout")
-    assert len(AugmentConfig().shares) == len(names) - 2
+    assert names == (*VARIATIONS, "terms", "terms_file")
+    assert len(AugmentConfig().shares) == len(names) - 1
 
 
 @pytest.mark.parametrize(
@@ -69,8 +67,8 @@ def test_typos_are_small_and_only_in_the_source() -> None:
 def test_texts_without_words_are_accepted() -> None:
     for kind in VARIATIONS:
         for text in ("", "a", "12 .", "字"):
-            for masks in ((), MASKS):
-                source, target = varied(kind, (text, text), Random(1), frozenset(masks), masks)
+            for given in ((), MASKS):
+                source, target = varied(kind, (text, text), Random(1), frozenset(given), given)
                 assert "  " not in source + target
 
 
@@ -84,28 +82,3 @@ def test_a_placeholder_is_inserted_on_both_sides_as_in_masked_text() -> None:
         sides = [sorted({*text.split()} & {*MASKS}) for text in again]
         masked += sides[0] == sides[1] and 1 <= len(sides[0]) <= 3
     assert (raw, masked) == (200, 200)
-
-
-@given(
-    words=st.lists(st.sampled_from(["a", "b", "c.", "<2de>", "⟦1⟧", "{{name}}", "x{0}"]), max_size=8),
-    probability=st.floats(0, 0.999),
-    seed=st.integers(0, 99),
-)
-def test_dropped_words_leave_the_others_in_order_and_one_word_at_least(
-    words: list[str], probability: float, seed: int
-) -> None:
-    text = " ".join(words)
-    rest = with_dropped_words(text, probability, Random(seed), frozenset(SYMBOLS))
-    left, remaining = rest.split(), iter(words)
-    assert all(word in remaining for word in left)  # a subsequence
-    ordinary = [word for word in words if word in ("a", "b", "c.")]
-    assert sum(word in ordinary for word in left) >= min(1, len(ordinary))
-    assert [word for word in left if word not in ordinary] == [word for word in words if word not in ordinary]
-    assert probability or rest == text
-
-
-def test_each_word_is_dropped_with_the_probability() -> None:
-    drawn = [with_dropped_words("a b c d e", 0.2, Random(seed), ()) for seed in range(4000)]
-    for word in "abcde":
-        assert sum(word in text for text in drawn) / 4000 == pytest.approx(0.8, abs=0.03)
-    assert {with_dropped_words("a b", 0.999, Random(seed), ()) for seed in range(50)} == {"a", "b"}

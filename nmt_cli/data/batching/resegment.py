@@ -31,12 +31,12 @@ from nmt_cli.text.placeholders import TERM, family
 from nmt_cli.text.sampling import Draw, sampler
 from nmt_cli.text.tokenizer import SIDES, Side
 from nmt_cli.text.tokenizers import Tokenizers
-from nmt_cli.text.variation import VARIATIONS, Pair, varied, with_dropped_words
+from nmt_cli.text.variation import VARIATIONS, Pair, varied
 
 BLOCK_PAIRS = 2000
 """Pairs in a worker's task, few enough for workers to stop quickly."""
 
-PURPOSE = {"source": 3, "target": 4, "augment": 8, "words": 9}
+PURPOSE = {"source": 3, "target": 4, "augment": 8}
 """Purposes of random bits, to make them differ from those of epoch plans with the same seed."""
 
 
@@ -241,17 +241,10 @@ def _seeds(task: ResegmentTask, purpose: str, count: int) -> list[int]:
 
 
 def _varied(task: ResegmentTask, pairs: Sequence[Pair], tokenizers: Tokenizers) -> list[Pair]:
-    """Return `pairs` in order, without dropped source words, and then each with at most one variation. All
-    probabilities are those of `task.augment`."""
+    """Return `pairs` in order, each with at most one variation. `task.augment.shares` are probabilities."""
     ends = list(accumulate(task.augment.shares))
     symbols, masks = tokenizers.recipe.symbols, tokenizers.recipe.placeholders
-    symbol_set, drop = frozenset(symbols), task.augment.word_dropout
-    if drop:
-        drawn = map(Random, _seeds(task, "words", len(pairs)))
-        pairs = [
-            (with_dropped_words(source, drop, random, symbol_set), target)
-            for (source, target), random in zip(pairs, drawn, strict=True)
-        ]
+    symbol_set = frozenset(symbols)
     result: list[Pair] = []
     for pair, seed in zip(pairs, _seeds(task, "augment", len(pairs)), strict=True):
         kind = bisect_right(ends, (seed >> 11) / 2**53)

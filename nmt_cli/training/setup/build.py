@@ -19,7 +19,6 @@ from nmt_cli.data.guard import DatasetGuard
 from nmt_cli.errors import UserError
 from nmt_cli.kernel_checks.trials import Use
 from nmt_cli.kernel_checks.verdicts import failures, line
-from nmt_cli.model.transformer import Transformer
 from nmt_cli.runtime.atomic import temporary_folder
 from nmt_cli.runtime.devices import (
     is_gpu,
@@ -32,13 +31,12 @@ from nmt_cli.runtime.kernels.torch_private import compiled_for_all_sizes
 from nmt_cli.runtime.locks import is_locked
 from nmt_cli.runtime.threads import available_cores
 from nmt_cli.text.tokenizers import load_tokenizers
-from nmt_cli.training.config import OptimizerConfig, TrainConfig
+from nmt_cli.training.config import TrainConfig
 from nmt_cli.training.progress import Position
 from nmt_cli.training.setup.init_from import freeze, start_from
 from nmt_cli.training.setup.trial import compiled
 from nmt_cli.training.step.distributed import Group
 from nmt_cli.training.step.optimizer import Optimizer
-from nmt_cli.training.step.schedule_free import ScheduleFree
 from nmt_cli.training.step.trainer import MixedPrecision, Trainer, seed_everything
 from nmt_cli.training.tracking.events import Note, Report, Warned
 
@@ -90,12 +88,7 @@ def build_trainer(
     # Each rank has drawn or read its own weights. This makes them equal bit by bit.
     group.share_first(model.parameters())
     forward: Callable[..., Tensor] = compiled_for_all_sizes(model) if compiled(config, device) else model
-    return Trainer(model, new_optimizer(model, config.optimizer), config, precision, group, forward)
-
-
-def new_optimizer(model: Transformer, config: OptimizerConfig) -> Optimizer:
-    """Return the optimiser of `config.kind`. It moves the parameters of `model` into one vector."""
-    return ScheduleFree(model, config) if config.kind == "schedule-free" else Optimizer(model, config)
+    return Trainer(model, Optimizer(model, config.optimizer), config, precision, group, forward)
 
 
 def chosen_kernels(

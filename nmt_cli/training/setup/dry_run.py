@@ -121,7 +121,6 @@ def forecast(
     count, trained_count = parameters(trainer.model), sum(p.numel() for p in trained(trainer.model))
     steps, seconds = estimate(split, config, trial, position, epoch.pairs, epoch.batches)
     state_count = sum(tensor.numel() for tensor in trainer.optimizer.tensors().values())
-    average_count = sum(tensor.numel() for tensor in trainer.optimizer.average().values())
     # The moving average is a copy of all weights.
     size = FLOAT_BYTES * (count + state_count + count * bool(config.optimizer.ema))
     existing = next(folder for folder in (resolved(run), *resolved(run).parents) if folder.is_dir())
@@ -134,7 +133,7 @@ def forecast(
         trained=trained_count,
         epoch=epoch,
         steps=steps,
-        weights_memory=size + FLOAT_BYTES * (trained_count + average_count),
+        weights_memory=size + FLOAT_BYTES * trained_count,
         trial=trial,
         disk=Disk(size, count_at_most, free, interval_in_words(config.checkpoints)),
         flops=steps * config.loss.draws * training_flops(config.model, vocabulary, *map(round, tokens)),

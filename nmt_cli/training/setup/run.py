@@ -96,7 +96,7 @@ def train(
             facts = environment(command, device, precision.name, process)
             keep_environment(run, snapshot.position.step, facts)
         judge = Judge(dataset, tokenizers, config.validation, translating(config), group, precision, comet)
-        validator = Validator(config, judge, snapshot.trainer, snapshot.ema, snapshot.position)
+        validator = Validator(config, judge, snapshot.trainer.model, snapshot.ema, snapshot.position)
         refuse_other_scores(run, snapshot.position, history, judge.first_set, comet)
         if validator.enabled and (reason := judge.in_characters):
             report(Warned(reason))

@@ -1,8 +1,6 @@
 """Adam over one vector of parameters. Checkpoints store its state by parameter name."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from typing import ClassVar
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
@@ -19,33 +17,27 @@ class Optimizer:
     """Adam or AdamW over a model's parameters, which are moved into one vector. With optimizer.kind=muon, the
     weights of linear layers are last in the vector, and Muon updates them instead."""
 
-    VECTORS: ClassVar[tuple[str, ...]] = (MEAN, SQUARE)
-    """Keys of the state with a number for each weight."""
-
-    COUNTERS: ClassVar[Mapping[str, torch.dtype]] = {STEP: torch.float32}
-    """Keys of the state with one number for each parameter."""
-
     def __init__(self, model: nn.Module, config: OptimizerConfig) -> None:
-        """Move the parameters of `model` into one vector, and start with a state of 0."""
+        """Move the parameters of `model` into one vector, and start with moments of 0."""
         self._config, self._model = config, model
         matrices = weights_of_linear_layers(model) if config.kind == "muon" else ()
         self.parameters = Parameters(model, last=matrices)
         vector = self.parameters.vector
-        self._vectors = {key: torch.zeros_like(vector) for key in self.VECTORS}
-        self._muon = Muon(self.parameters, matrices, self._vectors[self.VECTORS[0]], config.weight_decay)
-        self._vectors[SQUARE] = vector.new_zeros(self._muon.start)
+        self._moments = {MEAN: torch.zeros_like(vector)}
+        self._muon = Muon(self.parameters, matrices, self._moments[MEAN], config.weight_decay)
+        self._moments[SQUARE] = vector.new_zeros(self._muon.start)
         self._frozen: dict[str, Tensor] = {}
         """State of frozen parameters, which a later run may train again."""
-        self._counters: dict[str, Tensor] = {}
-        self._runs: list[tuple[slice, list[Tensor]]] = []
-        """Slices of the vector whose parameters have equal counters, with these counters."""
-        self._start({})
+        self._steps: dict[str, Tensor] = {}
+        self._pieces: list[tuple[Tensor, slice]] = []
+        """The parts of the vector that Adam updates as one parameter each, with their slices."""
+        self._build({})
 
     def step(self, gradients: Tensor, rate: float, bad: Tensor, scale: Tensor | None) -> None:
         """Update all parameters with learning rate `rate`. If `bad` is 1, change nothing. `gradients` is one
         vector, times the loss scale `scale` if there is one. Do not wait for the device."""
         self._muon.step(gradients, rate, bad, scale)
-        for piece, (span, _) in zip(self._pieces, self._runs, strict=True):
+        for piece, span in self._pieces:
             piece.grad = gradients[span]
         for group in self._adam.param_groups:
             group["lr"] = rate
@@ -55,78 +47,59 @@ class Optimizer:
         """Return the state by key: "NAME.exp_avg", "NAME.exp_avg_sq" and "NAME.step". Weights of Muon have
         the first only. For frozen parameters, return the state from the checkpoint."""
         state: dict[str, Tensor] = dict(self._frozen)
-        for key, vector in self._vectors.items():
+        for key, vector in self._moments.items():
             state |= {f"{name}.{key}": view for name, view in self.parameters.named_views(vector).items()}
         # A safetensors file does not store tensors that share memory.
-        return state | {key: counter.clone() for key, counter in self._counters.items()}
+        return state | {f"{name}.{STEP}": step.clone() for name, step in self._steps.items()}
 
     def restore(self, tensors: Mapping[str, Tensor]) -> int:
         """Restore the state that `tensors` returned. Parameters without their whole state, such as that of
         another optimiser, start as in a new run. Keep that of frozen parameters for the next checkpoint.
         Return the number of parameters whose state is restored."""
         incomplete = {key.rpartition(".")[0] for key in self.tensors() if key not in tensors}
-        for key, vector in self._vectors.items():
+        for key, vector in self._moments.items():
             for name, view in self.parameters.named_views(vector).items():
                 if name not in incomplete:
                     view.copy_(tensors[f"{name}.{key}"])
         frozen = [name for name, parameter in self._model.named_parameters() if not parameter.requires_grad]
-        keys = [f"{name}.{key}" for name in frozen for key in (*self.VECTORS, *self.COUNTERS)]
+        keys = [f"{name}.{key}" for name in frozen for key in (MEAN, SQUARE, STEP)]
         self._frozen = {key: tensors[key].clone() for key in keys if key in tensors}
-        numbers = {key: float(tensor) for key, tensor in tensors.items() if not tensor.ndim}
-        self._start({key: n for key, n in numbers.items() if key.rpartition(".")[0] not in incomplete})
-        return len(self.parameters.spans.keys() - incomplete)
+        restored = self.parameters.spans.keys() - incomplete
+        # Weights of Muon have no number of steps.
+        steps = {name: tensors[f"{name}.{STEP}"] for name in restored if f"{name}.{STEP}" in tensors}
+        self._build({name: float(step) for name, step in steps.items()})
+        return len(restored)
 
-    def average(self) -> dict[str, Tensor]:
-        """Return by name the weights to translate with that are not the model's. Adam has none."""
-        return {}
-
-    @contextmanager
-    def average_in_place(self) -> Iterator[None]:
-        """Within the block, replace the model's weights by `average`. Then restore the exact weights."""
-        yield
-
-    def _start(self, counters: Mapping[str, float]) -> None:
-        """Create the counters of each run of parameters, from values by key. Missing values are 0."""
-        device = self.parameters.vector.device
-        self._runs, self._counters = [], {}
-        for names, span in self._equal_runs(counters):
-            values = {key: counters.get(f"{names[0]}.{key}", 0.0) for key in self.COUNTERS}
-            run = {
-                key: torch.full((), values[key], dtype=self.COUNTERS[key], device=device) for key in values
-            }
-            self._runs.append((span, [*run.values()]))
-            self._counters |= {f"{name}.{key}": counter for name in names for key, counter in run.items()}
-        self._build()
-
-    def _build(self) -> None:
-        """Create the Adam optimiser of the runs, with their moments and counters."""
-        self._pieces = [self.parameters.vector[span] for span, _ in self._runs]
+    def _build(self, steps: Mapping[str, float]) -> None:
+        """Create the Adam optimiser of the moments. `steps` has by name the number of steps that each
+        parameter has taken. A parameter without an entry has taken none."""
+        vector, runs = self.parameters.vector, self._runs(steps)
+        self._steps, self._pieces = {}, [(vector[span], span) for _, span in runs]
         kind = torch.optim.Adam if self._config.kind == "adam" else torch.optim.AdamW
         self._adam = kind(
-            self._pieces or [self.parameters.vector[:0]],  # nothing is left if Muon has all
+            [piece for piece, _ in self._pieces] or [vector[:0]],  # nothing is left if Muon has all
             lr=0.0,  # each step sets its own
             betas=(self._config.beta1, self._config.beta2),
             eps=self._config.epsilon,
             weight_decay=self._config.weight_decay,
             fused=True,
         )
-        for piece, (span, (step,)) in zip(self._pieces, self._runs, strict=True):
-            moments = {key: vector[span] for key, vector in self._vectors.items()}
+        for (names, span), (piece, _) in zip(runs, self._pieces, strict=True):
+            step = torch.full((), steps.get(names[0], 0.0), device=vector.device)
+            moments = {key: moment[span] for key, moment in self._moments.items()}
             self._adam.state[piece] = {STEP: step, **moments}
+            self._steps |= dict.fromkeys(names, step)
 
-    def _equal_runs(self, counters: Mapping[str, float]) -> list[tuple[list[str], slice]]:
-        """Return names and slice of each run of adjacent parameters whose values in `counters` are equal.
-        Leave out the weights of Muon."""
+    def _runs(self, steps: Mapping[str, float]) -> list[tuple[list[str], slice]]:
+        """Return names and slice of each run of adjacent parameters whose values in `steps` are equal. Leave
+        out the weights of Muon."""
         runs: list[tuple[list[str], slice]] = []
         for name, span in self.parameters.spans.items():
             if span.start >= self._muon.start:
                 break
-            names, before = runs[-1] if runs else ([name], span)
-            equal = all(
-                counters.get(f"{names[0]}.{key}") == counters.get(f"{name}.{key}") for key in self.COUNTERS
-            )
+            names, before = runs[-1] if runs else ([], span)
             # Adam's CPU kernel rounds differently after the last full unit, so a run ends there.
-            if runs and equal and (before.stop - before.start) % UNIT == 0:
+            if names and steps.get(names[0]) == steps.get(name) and (before.stop - before.start) % UNIT == 0:
                 runs[-1] = ([*names, name], slice(before.start, span.stop))
             else:
                 runs.append(([name], span))

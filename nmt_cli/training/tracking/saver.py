@@ -39,8 +39,7 @@ class Snapshot:
         progress["dataset"] = str(self.dataset.resolve())
         progress |= {"device": trainer.precision.device.type, "precision": trainer.precision.name}
         ema = self.ema.tensors if self.ema else {}
-        averaged = weights(trainer.model) | trainer.optimizer.average()
-        return Checkpoint(self.position.step, averaged, tensors, progress, ema)
+        return Checkpoint(self.position.step, weights(trainer.model), tensors, progress, ema)
 
 
 class Moved(UserError):

@@ -6,14 +6,14 @@ stores the scores, so there is no other state to restore.
 
 import math
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import accumulate
 
+from nmt_cli.model.transformer import Transformer
 from nmt_cli.training.config import TrainConfig
 from nmt_cli.training.progress import Position, interval_ended
 from nmt_cli.training.step.ema import Ema
-from nmt_cli.training.step.trainer import Trainer
 from nmt_cli.training.validation.metrics import (
     Judge,
     Judgement,
@@ -34,7 +34,7 @@ class Validator:
 
     config: TrainConfig
     judge: Judge
-    trainer: Trainer
+    model: Transformer
     ema: Ema | None
     """The moving average of the weights, which is validated instead of the weights if it exists."""
 
@@ -71,7 +71,7 @@ class Validator:
         """Validate the model, or its moving average if any, on all sets, and return a judgement per set.
         Store the results of the first set in the position. All ranks call this."""
         with self._decoded():
-            judgements = [self.judge.judge(self.trainer.model, split) for split in self.judge.sets]
+            judgements = [self.judge.judge(self.model, split) for split in self.judge.sets]
         # A checkpoint stores the position as JSON, whose keys are strings.
         step, self.position.judged_on = str(self.position.step), self.judge.first_set
         self.position.scores[step] = validation_score(judgements[0], self.config.validation.metric)
@@ -83,11 +83,11 @@ class Validator:
         with self._decoded():
             for split in self.judge.sets:
                 among = translated_lines(self.config.validation, split)
-                self.judge.judge(self.trainer.model, split, longest_lines(split, sentences, among))
+                self.judge.judge(self.model, split, longest_lines(split, sentences, among))
 
     def _decoded(self) -> AbstractContextManager[None]:
-        """Return a context in which the model has its average as weights, if there is one."""
-        return self.ema.in_place() if self.ema else self.trainer.optimizer.average_in_place()
+        """Return a context in which the model has its moving average as weights, if there is one."""
+        return self.ema.in_place() if self.ema else nullcontext()
 
 
 def patience_ended(config: TrainConfig, judged: Judged) -> bool:

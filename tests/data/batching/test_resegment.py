@@ -246,41 +246,6 @@ def test_every_epoch_augments_other_pairs(
         assert texts(dataset, epochs.split(1)) != drawn[1]
 
 
-def test_word_dropout_is_decided_by_seed_epoch_and_line_and_changes_only_the_source(
-    tmp_path: Path, dataset: Dataset, resegmented: Resegment, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    config = AugmentConfig(word_dropout=0.3)
-    with resegmented(SamplingConfig(), augment=config) as epochs:
-        drawn = [texts(dataset, epochs.split(epoch)) for epoch in (0, 1)]
-    plain = texts(dataset, dataset.splits["train"])
-    assert drawn[0] != drawn[1]
-    for epoch in drawn:
-        assert [target for _, target in epoch] == [target for _, target in plain]
-        words, left = (sum(len(source.split()) for source, _ in pairs) for pairs in (plain, epoch))
-        single = sum(" " not in source for source, _ in plain)
-        assert left / words == pytest.approx(0.7 + 0.3 * single / words, abs=0.05)
-    monkeypatch.setattr(resegment_module, "BLOCK_PAIRS", 7)
-    with resegmented(SamplingConfig(), augment=config, workers=2, folder=tmp_path / "other") as epochs:
-        assert texts(dataset, epochs.split(1)) == drawn[1]
-    with resegmented(SamplingConfig(), augment=config, seed=2, folder=tmp_path / "seed") as epochs:
-        assert texts(dataset, epochs.split(1)) != drawn[1]
-
-
-def test_word_dropout_does_not_change_which_pairs_have_a_variation(
-    tmp_path: Path, dataset: Dataset, resegmented: Resegment
-) -> None:
-    with resegmented(SamplingConfig(), augment=AugmentConfig(copies=0.3)) as epochs:
-        plain = texts(dataset, epochs.split(0))
-    both = AugmentConfig(copies=0.3, word_dropout=0.3)
-    with resegmented(SamplingConfig(), augment=both, folder=tmp_path / "both") as epochs:
-        dropped = texts(dataset, epochs.split(0))
-    before = texts(dataset, dataset.splits["train"])
-    copied = [
-        number for number, (source, target) in enumerate(plain) if source == target != before[number][0]
-    ]
-    assert copied and all(dropped[number] == plain[number] for number in copied)
-
-
 def test_augmentation_does_not_change_the_sampling(tmp_path: Path, resegmented: Resegment) -> None:
     with resegmented() as epochs:
         expected = ids_of(epochs.split(0).target)

@@ -86,12 +86,11 @@ def test_a_run_resumes_with_more_steps_and_reports_the_change(go: Go, run: Path)
         ['start.freeze=["encoder.*"]'],
         ["optimizer.ema=0.9"],
         ["optimizer.kind=muon"],
-        ["optimizer.kind=schedule-free", "schedule.kind=constant", "schedule.warmup=4"],
         ["model.norm_kind=rms", "model.gated=true", "model.positions=rotary"],
         ["model.positions=relative", "model.tie=embeddings"],
         ["loss.r_drop=2"],
     ],
-    ids=["", "adamw", "frozen", "averaged", "muon", "schedule-free", "rotary", "relative", "r-drop"],
+    ids=["", "adamw", "frozen", "averaged", "muon", "rotary", "relative", "r-drop"],
 )
 def test_a_stopped_run_resumes_bit_by_bit(go: Go, tmp_path: Path, kind: list[str]) -> None:
     settings = (*DROPPING, *kind, "training.max_steps=7", "training.log_every=1", "validation.every_steps=3")

@@ -137,11 +137,6 @@ def test_the_data_alone_continues_after_the_last_batch(
             ["batch.tokens=1600", "training.seed=2"],
             "last was trained on other batches (batch.tokens: 1500 -> 1600; training.seed: 1 -> 2). Restore",
         ),
-        (
-            '["optimizer"]',
-            ["optimizer.kind=schedule-free", "optimizer.ema=0", "schedule.kind=constant"],
-            "last has no state for optimizer.kind=schedule-free. Leave optimizer out of start.take.",
-        ),
         ('["weights"]', [], 'each item "optimizer" or "schedule" or "data"'),
         (
             '["optimizer"]',
@@ -155,6 +150,15 @@ def test_parts_that_do_not_fit_are_refused(
 ) -> None:
     assert problem in refusal(take, parts, *settings)
     assert checkpoints(run) == {}
+
+
+def test_an_optimizer_without_state_of_the_trained_parameters_is_refused(
+    go: Go, take: Go, tmp_path: Path
+) -> None:
+    go(*SETTINGS, 'start.freeze=["encoder.*"]', out=tmp_path / "frozen")
+    others = 'start.freeze=["decoder.*", "output_matrix", "source_embedding.*"]'
+    problem = refusal(take, '["optimizer"]', f'start.model="{tmp_path}/frozen/last"', others)
+    assert "last has no state for optimizer.kind=adam. Leave optimizer out of start.take." in problem
 
 
 @pytest.mark.parametrize(

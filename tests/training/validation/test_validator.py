@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from dataclasses import asdict
 from types import SimpleNamespace
 from typing import Any, cast
@@ -32,9 +31,7 @@ def validator(tiny: Callable[..., TrainConfig]) -> Validators:
 
         judge = SimpleNamespace(sets=sets, judge=judged, first_set="")
         config = tiny("validation.every_steps=10", *settings)
-        optimizer = SimpleNamespace(average_in_place=nullcontext)
-        trainer = SimpleNamespace(model=None, optimizer=optimizer)
-        return Validator(config, cast(Any, judge), cast(Any, trainer), None, Position(step=step))
+        return Validator(config, cast(Any, judge), cast(Any, None), None, Position(step=step))
 
     return make
 
