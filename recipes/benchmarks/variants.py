@@ -3,9 +3,9 @@
 python -m recipes.benchmarks.variants --out FOLDER [--fairseq BIN] [--more TEXT] [--jobs 2]     needs NMT_DATA
 
 Each run trains the same model on Multi30k, English to German, with one thread, and differs in a few settings.
-The measure is the perplexity of the validation set. Processor time includes start-up and compilation, about
-5 s. Each run adds a line to FOLDER/results.jsonl. The same command skips runs that have a line, then prints
-the table of all lines and writes FOLDER/variants.svg.
+The measure is the perplexity of the validation set. Processor time includes start-up and compilation.
+Each run adds a line to FOLDER/results.jsonl. The same command skips runs that have a line, then prints the
+table of all lines and writes FOLDER/variants.svg.
 """
 
 import json
