@@ -15,6 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from nmt_cli.serving import page
 from nmt_cli.serving.apis import deepl, files, glossaries, libretranslate, openai
 from nmt_cli.serving.apis.answers import CLIENT_GONE, ErrorBody, Handler, endpoint
+from nmt_cli.serving.connections import RESPONDED
 from nmt_cli.serving.keys import Keys
 from nmt_cli.serving.metrics import Metrics
 from nmt_cli.serving.refused import Refused
@@ -61,6 +62,8 @@ class Middleware:
         try:
             app = PlainTextResponse() if scope["method"] == "OPTIONS" else self._inner
             await app(scope, receive, send_with_headers)
+        except RESPONDED:
+            pass  # uvicorn has refused malformed bytes of the body
         except Exception as error:
             frame = traceback.extract_tb(error.__traceback__)[-1]
             fault = f"{type(error).__name__} at {frame.filename}:{frame.lineno}"

@@ -22,6 +22,9 @@ part of its response, in seconds."""
 MAX_UNREAD_BYTES = 1 << 16
 """Maximum number of bytes of a body that are read and dropped after an early response."""
 
+RESPONDED = h11.LocalProtocolError
+"""Raised if a second response to a request begins, such as uvicorn's to malformed bytes of the body."""
+
 REPORT_SECONDS = 60.0
 EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
@@ -74,10 +77,14 @@ class Connection(H11Protocol):
                 oldest.transport.abort()
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes. After an early response, close the connection at over `MAX_UNREAD_BYTES` more bytes."""
+        """Take bytes. After an early response, close the connection at over `MAX_UNREAD_BYTES` more bytes, or
+        if they are malformed."""
         if self.timeout_keep_alive_task:  # set by uvicorn between a response and the next request
             self._since = time.monotonic()
-        super().data_received(data)
+        try:
+            super().data_received(data)
+        except RESPONDED:  # uvicorn refuses malformed bytes, but the response has begun
+            self._end()
         if self._answered_early:
             self._unread_bytes += len(data)
             if self._unread_bytes > MAX_UNREAD_BYTES:
