@@ -161,8 +161,6 @@ def _document(
         raise click.UsageError(f"--output {target}: the output is lines of text. Name a .txt file.")
     if target and target.suffix in COMPRESSIONS and target.suffix != ".gz":
         raise click.UsageError(f"--output {target}: only .gz files are compressed. Use .gz.")
-    if source and target and source.is_file() and resolved(source) == resolved(target) and not document:
-        raise click.UsageError(f"--input and --output are both {source}. Use two files.")
     return document
 
 

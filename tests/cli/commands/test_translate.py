@@ -206,16 +206,6 @@ def test_a_page_and_translations_need_two_files(run: Nmt, tmp_path: Path) -> Non
     assert_one_line(run(*page), 2, f"--attention and --output are both {tmp_path / 'same'}. Use two files.")
 
 
-def test_lines_are_not_replaced_by_their_translations(run: Nmt, text: Path, tmp_path: Path) -> None:
-    (tmp_path / "link").symlink_to(text)
-    result = run("--output", tmp_path / "link")
-    assert_one_line(result, 2, f"--input and --output are both {text}. Use two files.")
-    assert text.read_text() == "abc\nde\n"
-    page = tmp_path / "page.html"
-    page.write_text("<p>abc</p>")
-    assert run("--input", page, "--output", page).returncode == 0
-
-
 @pytest.mark.parametrize("ending", [".bz2", ".xz", ".zst"])
 def test_an_output_that_ends_as_if_compressed_is_refused(run: Nmt, tmp_path: Path, ending: str) -> None:
     name = f"{tmp_path / 'out'}{ending}"
