@@ -239,7 +239,10 @@ def p_value(one: Sequence[float], other: Sequence[float]) -> float:
 
 def _p(one: Sequence[float], other: Sequence[float]) -> str:
     """Return the p-value of two samples for the table, or "" for equal samples or a single run."""
-    return "" if min(len(one), len(other)) < 2 or one == other else f"{p_value(one, other):.3f}"
+    if min(len(one), len(other)) < 2 or one == other:
+        return ""
+    p = p_value(one, other)
+    return "< 0.001" if p < 0.001 else f"{p:.3f}"
 
 
 def picture(runs: Sequence[Result]) -> str:
