@@ -149,8 +149,8 @@ def _words(
     values: Sequence[Values],
 ) -> list[int]:
     """Return the index of the word of `text` with the middle of each token of `parts`. It is -1 for a
-    language code, which is not part of the text. The tokens cover the beginning of `text`, as many characters
-    as `translated` has. `values` has the text of placeholder symbols by part."""
+    language code, which is not part of the text. The tokens cover as many characters, from the beginning of
+    `text`, as `translated` has. `values` has the text of placeholder symbols by part."""
     codes = {*tokenizer.numbering.symbols.values()} if tokenizer.begin else set()
     lengths = [*map(len, text.split())]
     length = min(sum(lengths), sum(map(len, translated.split())))

@@ -251,7 +251,7 @@ class Translator:
         """Build the translation of `line`. `hypotheses` has a list per sentence, best first, or None if the
         sentence did not fit into memory. With a None, the line fails, without candidates or flags."""
         ranked = [part for part in hypotheses if part is not None]
-        check_finite(line.number, all(ranked), self.in_fp16)  # a search drops what is not finite
+        check_finite(line.number, all(ranked), self.in_fp16)  # a search drops hypotheses that are not finite
         failed = len(ranked) < len(hypotheses)
         # Candidate n of a line consists of hypothesis n of each part. Some parts may have fewer hypotheses.
         best = [] if failed or not ranked else list(zip(*ranked, strict=False))
