@@ -42,6 +42,9 @@ training, with one value from the first step of a run to the last."""
 
 PRESETS = Path(__file__).parent / "presets"
 
+OWN = "the model's own settings"
+"""The origin of settings that a model brings."""
+
 SUMMARY_LENGTH = 60
 """Characters of a setting's meaning that `--help` shows."""
 
@@ -155,12 +158,14 @@ def read(
     preset: Path | None = None,
     note: Callable[[str], None] = lambda text: None,
     defaults: Mapping[str, object] | None = None,
+    flags: Mapping[str, str] = {},
 ) -> Config:
     """Read a configuration from defaults, `defaults`, `preset`, `file`, `assignments` and `options`. Later
     sources override earlier ones. An assignment is "section.key=value". `defaults` are a model's own values.
-    Skip removed settings without effect, with a message to `note`. Raise `UserError` for each problem."""
+    Skip removed settings without effect, with a message to `note`. Raise `UserError` for each problem.
+    Contradictions name a setting that the user did not type by its option in `flags`, if it has one."""
     problems: list[str] = []
-    entries = [Entry(name, value, "the model's own settings") for name, value in (defaults or {}).items()]
+    entries = [Entry(name, value, OWN) for name, value in (defaults or {}).items()]
     entries += from_file(preset) if preset else []
     entries += _entries(file, assignments, options, problems)
     sections = get_type_hints(config)
@@ -182,7 +187,9 @@ def read(
     if problems:
         raise UserError(*problems)
     # Sections compare their settings with each other, which is possible only once each value is valid.
-    built = {name: _built(name, cls, values[name], entries, problems) for name, cls in sections.items()}
+    labels = [Entry(name, None, flags.get(name, "--set")) for name in keys]
+    labels += [entry for entry in entries if entry.origin != OWN or entry.name not in flags]
+    built = {name: _built(name, cls, values[name], labels, problems) for name, cls in sections.items()}
     if problems:
         raise UserError(*problems)
     return config(**built)
@@ -374,11 +381,12 @@ def _built(
     name: str, section: Any, values: Mapping[str, object], entries: Sequence[Entry], problems: list[str]
 ) -> object:
     """Return the section `name` of type `section` with `values`. If the values contradict each other, add
-    messages to `problems` and return None. `entries` give the names that the user typed."""
+    messages to `problems` and return None. `entries` give the names of all settings, those that the user
+    typed last."""
     try:
         return section(**values)
     except UserError as error:
-        typed = {key.name: Entry(f"{name}.{key.name}", None, "--set") for key in fields(section)}
-        typed |= {key: entry for entry in entries for key in typed if entry.name == f"{name}.{key}"}
+        own = [entry for entry in entries if entry.name.startswith(f"{name}.")]
+        typed = {entry.name.partition(".")[2]: entry for entry in own}
         problems += [with_full_names(str(message), typed) for message in error.args]
         return None

@@ -292,7 +292,10 @@ def chosen(
     note = printer(context.params["quiet"])
     own = getattr(context.command, "defaults", {})
     defaults = {**own, **(defaults or {})}
-    values = read(config, settings.file, settings.assignments, settings.options, preset, note, defaults)
+    options = [param for param in context.command.params if isinstance(param, SettingOption)]
+    flags = {option.setting: option.opts[0] for option in options}
+    typed = settings.file, settings.assignments, settings.options
+    values = read(config, *typed, preset, note, defaults, flags)
     if settings.list_all:
         # As bytes, because a path among the settings need not be UTF-8.
         click.echo(as_commented_toml(values, own).encode(errors="surrogateescape"), nl=False)

@@ -31,8 +31,8 @@ def check_scorer(search: SearchConfig, scorer: Scorer | None) -> None:
     elif comet and comet.needs_reference:
         raise UserError(f"--rerank needs a model without references, such as COMETKiwi (got {name}).")
     elif scorer and search.slots == 1:
-        size = "beam" if search.has_beam else "n_best"
-        raise UserError(f"--rerank chooses among several translations. Raise search.{size} to 2 or more.")
+        size = "--beam" if search.has_beam else "--n-best"
+        raise UserError(f"--rerank chooses among several translations. Raise {size} to 2 or more.")
 
 
 def searched(search: SearchConfig, scorer: Scorer | None) -> SearchConfig:

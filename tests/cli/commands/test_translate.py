@@ -8,7 +8,7 @@ import random
 import re
 import shutil
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,6 +17,7 @@ import pytest
 import torch
 
 from nmt_cli.api import load
+from nmt_cli.checkpoints.files import write_description
 from nmt_cli.cli.reports.translate import Reporter, as_json, as_text
 from nmt_cli.decoding.search.hypotheses import Sentence
 from nmt_cli.errors import UserError
@@ -99,17 +100,35 @@ def test_all_lines_before_damage_are_translated(run: Nmt, tmp_path: Path, name: 
     assert result.stdout == intact[: intact.rindex("\n") + 1]
 
 
+@pytest.fixture
+def with_own_beam(made_models: Path, tmp_path: Path) -> Callable[[int], Path]:
+    """Return a function that returns the copying model with a beam size of its own."""
+
+    def with_own_beam(beam: int) -> Path:
+        folder = tmp_path / "model"
+        shutil.copytree(made_models / "copies", folder)
+        described = json.loads((folder / "config.json").read_text())
+        described = {**described, "search": {"beam": beam}}
+        del described["sha256"]
+        write_description(folder, "config.json", described, [*described["files"]])
+        return folder
+
+    return with_own_beam
+
+
 def test_search_settings_of_a_model_have_the_same_bounds(
-    made_models: Path, tmp_path: Path, nmt: Nmt, text: Path
+    with_own_beam: Callable[[int], Path], nmt: Nmt, text: Path
 ) -> None:
-    folder = tmp_path / "model"
-    shutil.copytree(made_models / "copies", folder)
-    described = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(described | {"search": {"beam": 1_000_000}}))
+    folder = with_own_beam(1_000_000)
     expected = "search.beam must be 1 to 1024 (got 1000000), in the model's own settings"
     assert_one_line(nmt("translate", folder, "--input", text, "--quiet"), 1, expected)
     with pytest.raises(UserError, match="beam must be 1 to 1024"):
         load(folder)
+
+
+def test_an_error_about_the_default_beam_names_its_option(run: Nmt) -> None:
+    message = "--n-best is 8, but a beam of 4 finds no more than 4. Raise --beam, or set search.sample"
+    assert_one_line(run("--n-best", "8"), 1, message)
 
 
 @pytest.mark.parametrize("arguments", [("--beam", "3"), ("--set", "search.beam=3")], ids=["flag", "setting"])
@@ -184,7 +203,7 @@ def test_wrong_usage_exits_with_2(run: Nmt, arguments: tuple[str, ...], expected
         (("--set", "search.top_k=5"), "search.top_k has no effect without sampling. Set search.sample to"),
         (("--set", "search.sample=true", "--beam", "7"), "--beam has no effect on sampling. Leave it out"),
         (("--set", "search.mbr=bleu", "--beam", "1"), "mbr chooses among the translations of a beam"),
-        (("--set", "search.mbr=bleu", "--set", "search.sample=true", "--n-best", "9"), "Raise search.beam"),
+        (("--set", "search.mbr=bleu", "--set", "search.sample=true", "--n-best", "9"), "Raise --beam"),
         (("--set", "search.sample=true", "--set", "search.stop_early=true"), "stop_early has no effect on"),
         (("--set", "search.combine=log-probability"), "search.combine has no effect on one model."),
         (("--set", "search.min_length=9", "--set", "search.max_length=5"), "search.min_length is 9, but"),

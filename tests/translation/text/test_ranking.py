@@ -237,8 +237,8 @@ def test_a_command_starts_once_for_a_window_of_lines(made_models: Path, tmp_path
             r"without references, such as COMETKiwi \(got the COMET model comet-22\)",
         ),
         (SearchConfig(), "unified-ref", "without references"),
-        (SearchConfig(beam=1), "kiwi-22", "Raise search.beam to 2"),
-        (SearchConfig(sample=True), "cat", "Raise search.n_best to 2"),
+        (SearchConfig(beam=1), "kiwi-22", "Raise --beam to 2"),
+        (SearchConfig(sample=True), "cat", "Raise --n-best to 2"),
     ],
 )
 def test_a_scorer_that_does_not_suit_the_settings_is_refused_by_name(
