@@ -252,12 +252,13 @@ def describe(config: type[object]) -> list[Setting]:
     ]
 
 
-def given_names(
+def given_values(
     file: Path | None, assignments: Sequence[str], options: Sequence[Entry] = ()
-) -> frozenset[str]:
-    """Return full names of the given settings. Skip texts without "=". Raise `UserError` for bad TOML."""
+) -> dict[str, object]:
+    """Return the given values, unchecked, by the full names of settings. Skip texts without "=". Raise
+    `UserError` for bad TOML."""
     # Invalid assignments are left to `read`.
-    return frozenset(entry.name for entry in _entries(file, assignments, options, problems=[]))
+    return {entry.name: entry.value for entry in _entries(file, assignments, options, problems=[])}
 
 
 def as_toml(config: Any) -> str:
@@ -272,7 +273,7 @@ def as_toml(config: Any) -> str:
 
 def as_commented_toml(config: Any, defaults: Mapping[str, object] | None = None) -> str:
     """Return `config` as the text of a TOML file with all settings, each after its meaning, bounds and
-    default. Values equal to their defaults are comments, which `given_names` ignores. `defaults`, by full
+    default. Values equal to their defaults are comments, which `given_values` ignores. `defaults`, by full
     name, replace those of the sections."""
     lines = ["# Every setting. Lines that begin with # show defaults: remove the # to change one."]
     section = ""

@@ -14,8 +14,7 @@ from typing import Any, Literal, TypeVar
 import click
 
 from nmt_cli.checkpoints.finding import own_search
-from nmt_cli.config import Setting, as_commented_toml, describe, given_names, read
-from nmt_cli.decoding.config import SearchConfig
+from nmt_cli.config import Setting, as_commented_toml, describe, given_values, read
 from nmt_cli.errors import does_not_exist, printable
 from nmt_cli.other_toolkits import named_here, not_here
 from nmt_cli.setting_values import Bounds, Entry, toml_literal
@@ -224,9 +223,14 @@ class TypedSettings:
     """Whether the command prints all settings instead of running."""
 
     @property
+    def values(self) -> dict[str, object]:
+        """The values by full name, including those in the file."""
+        return given_values(self.file, self.assignments, self.options)
+
+    @property
     def names(self) -> frozenset[str]:
         """The full names of the settings, including the settings in the file."""
-        return given_names(self.file, self.assignments, self.options)
+        return frozenset(self.values)
 
 
 def typed_settings() -> TypedSettings:
@@ -303,11 +307,12 @@ def chosen(
     return values
 
 
-def own_defaults(folder: Path, typed: SearchConfig) -> dict[str, Any]:
-    """Return the search settings of the model in `folder` by full name, for `chosen`. With sampling in the
-    `typed` settings, omit those without effect, since they would be an error that the user did not make."""
-    beam = () if typed.has_beam else ("beam",)
-    unused = (*beam, "stop_early") if typed.sample else ()
+def own_defaults(folder: Path) -> dict[str, Any]:
+    """Return the search settings of the model in `folder` by full name, for `chosen`. If the user typed
+    sampling, omit those without effect, since they would be an error that the user did not make."""
+    typed = typed_settings().values
+    beam = ("beam",) if typed.get("search.mbr", "off") == "off" else ()
+    unused = (*beam, "stop_early") if typed.get("search.sample") is True else ()
     return {f"search.{name}": value for name, value in own_search(folder).items() if name not in unused}
 
 

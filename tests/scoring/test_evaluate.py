@@ -23,7 +23,7 @@ def run(
     significance: Test | None = None,
 ) -> Scores:
     config = settings.read(ScoreConfig, assignments=assignments)
-    names = settings.given_names(None, assignments)
+    names = frozenset(settings.given_values(None, assignments))
     return evaluate(Evaluation(references, hypotheses, lang, metrics, sentences, significance, config, names))
 
 

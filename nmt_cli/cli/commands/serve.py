@@ -90,7 +90,7 @@ def serve(
     with ExitStack() as stack:
         served: dict[str, Served] = {}
         for folder in model_folders(models, printer(quiet)):
-            settings = chosen(ServeConfig, defaults=own_defaults(folder, config.search))
+            settings = chosen(ServeConfig, defaults=own_defaults(folder))
             both = TranslateConfig(search=settings.search, input=settings.input)
             load_model = partial(load, folder, config=both, **where)
             model = None if config.server.memory else load_model()

@@ -189,13 +189,14 @@ def _chosen(models: Sequence[Path], quiet: bool) -> TranslateConfig:
     """Return the settings. Search settings of the first model replace defaults, but no typed settings. Unless
     `quiet`, print the model's settings. With sampling, skip settings without effect. Raise `UserError` for a
     folder without a model, before PyTorch is imported."""
-    config = chosen(TranslateConfig)
+    own = own_defaults(models[0]) if models else {}  # none for --settings
+    config = chosen(TranslateConfig, defaults=own)
     for folder in models:
         find_model(folder)
-    if own := own_defaults(models[0], config.search):
+    if own:
         values = ", ".join(f"{name}={value}" for name, value in own.items())
         printer(quiet)(f"{models[0]} has its own settings: {values}")
-    return chosen(TranslateConfig, defaults=own) if own else config
+    return config
 
 
 def _scorer(

@@ -126,6 +126,18 @@ def test_search_settings_of_a_model_have_the_same_bounds(
         load(folder)
 
 
+def test_a_model_with_a_wide_beam_of_its_own_has_as_many_translations(
+    with_own_beam: Callable[[int], Path], nmt: Nmt, text: Path
+) -> None:
+    command = ("translate", with_own_beam(6), "--input", text, "--device", "cpu", "--threads", "1", "--quiet")
+    result = nmt(*command, "--n-best", "6")
+    assert (result.returncode, result.stdout.count("\n"), result.stderr) == (0, 12, "")
+    message = "--n-best is 7, but a beam of 6 finds no more than 6. Raise --beam, or set search.sample"
+    assert_one_line(nmt(*command, "--n-best", "7"), 1, message)
+    result = nmt(*command, "--set", "search.sample=true", "--n-best", "7")
+    assert (result.returncode, result.stdout.count("\n"), result.stderr) == (0, 14, "")
+
+
 def test_an_error_about_the_default_beam_names_its_option(run: Nmt) -> None:
     message = "--n-best is 8, but a beam of 4 finds no more than 4. Raise --beam, or set search.sample"
     assert_one_line(run("--n-best", "8"), 1, message)
