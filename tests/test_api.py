@@ -133,6 +133,15 @@ def test_an_invalid_pair_is_named(model: Model, call: str, pairs: object) -> Non
         getattr(model, call)(pairs)
 
 
+@pytest.mark.parametrize("call", ["score", "align", "attention_maps"])
+def test_a_pair_with_more_tokens_than_positions_is_named(copier: Model, call: str) -> None:
+    longest = "a" * 63  # and the end token
+    assert len(getattr(copier, call)([(longest, "b"), ("b", longest)])) == 2
+    for pair in [(longest + "a", "b"), *([] if call == "attention_maps" else [("b", longest + "a")])]:
+        with pytest.raises(UserError, match=r"line 2 has a side of 65 tokens, .* only 64 positions .* Leave"):
+            getattr(copier, call)([("a", "b"), pair])
+
+
 @pytest.mark.parametrize("paths", [(), ([],), (["a", "b"],), (3,)], ids=repr)
 def test_load_without_a_folder_is_refused(paths: tuple[Any, ...]) -> None:
     with pytest.raises(TypeError, match="load needs folders"):

@@ -342,11 +342,9 @@ class Model:
         >>> maps.cross.shape[2:]  # target and source tokens, each with the end token
         torch.Size([3, 4])
         """
-        from nmt_cli.decoding.attention_maps import attention_maps
-        from nmt_cli.translation.pairs import ids_of
+        from nmt_cli.translation.pairs import maps_of_pairs
 
-        ids = [ids_of(self.tokenizers, pair) for pair in checked_pairs(pairs)]
-        return attention_maps(self.transformers[0], ids)
+        return maps_of_pairs(self._loaded, checked_pairs(pairs))
 
     def start(self) -> None:
         """Start the workers before the first translation. Raises `RuntimeError` for a closed model."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from nmt_cli.decoding.attention_maps import alignment
+from nmt_cli.decoding.attention_maps import AttentionMaps, alignment, attention_maps
 from nmt_cli.decoding.forced import token_scores
 from nmt_cli.decoding.search.hypotheses import Scored
 from nmt_cli.errors import UserError
@@ -86,12 +86,9 @@ def score_pairs(loaded: Loaded, pairs: Sequence[Pair]) -> list[Scored]:
     """Return each pair's target tokens with log-probabilities, the end token last. Never split pairs. The
     language code before a target counts as certain, as in a search. Raise `UserError` for a pair that has
     more tokens than the model has positions, and for log-probabilities that overflow in fp16."""
-    tokenizers, longest = loaded.translator.tokenizers, loaded.ensemble.longest
+    tokenizers = loaded.translator.tokenizers
     ids = [ids_of(tokenizers, pair) for pair in pairs]
-    for number, pair_ids in enumerate(ids, start=1):
-        if longest and (count := max(map(len, pair_ids)) + 1) > longest:
-            limit = f"but the model has only {longest:,} positions (model.longest)"
-            raise UserError(f"line {number:,} has a side of {count:,} tokens, {limit}. Leave it out.")
+    _check_positions(loaded.ensemble.longest, [max(pair, key=len) for pair in ids])
     vocabulary = tokenizers.target.vocabulary
     rows = token_scores(loaded.ensemble, ids)
     for number, row in enumerate(rows, start=1):
@@ -105,8 +102,11 @@ def score_pairs(loaded: Loaded, pairs: Sequence[Pair]) -> list[Scored]:
 
 
 def align_pairs(loaded: Loaded, pairs: Sequence[Pair]) -> list[Alignment]:
-    """Return the alignment of each pair from the attention of the first model."""
+    """Return the alignment of each pair from the attention of the first model. Raise `UserError` for a pair
+    that has more tokens than the model has positions."""
     tokenizers = loaded.translator.tokenizers
+    ids = [ids_of(tokenizers, pair) for pair in pairs]
+    _check_positions(loaded.models[0].config.limit, [max(pair, key=len) for pair in ids])
     sources, targets = tokenizers.source.vocabulary.entries, tokenizers.target.vocabulary.entries
     return [
         Alignment(
@@ -114,8 +114,25 @@ def align_pairs(loaded: Loaded, pairs: Sequence[Pair]) -> list[Alignment]:
             target=[targets[i] for i in target],
             links=alignment(loaded.models[0], [source], [target]),
         )
-        for source, target in (ids_of(tokenizers, pair) for pair in pairs)
+        for source, target in ids
     ]
+
+
+def maps_of_pairs(loaded: Loaded, pairs: Sequence[Pair]) -> list[AttentionMaps]:
+    """Return the attention weights of the first model for each pair. Raise `UserError` for a source that has
+    more tokens than the model has positions."""
+    ids = [ids_of(loaded.translator.tokenizers, pair) for pair in pairs]
+    _check_positions(loaded.models[0].config.limit, [source for source, _ in ids])
+    return attention_maps(loaded.models[0], ids)
+
+
+def _check_positions(longest: int, lines: Sequence[Sequence[int]]) -> None:
+    """Raise `UserError` for the first of `lines`, token ids without end tokens, that has more than `longest`
+    tokens with its end token. 0 is no limit."""
+    for number, ids in enumerate(lines, start=1):
+        if longest and (count := len(ids) + 1) > longest:
+            limit = f"but the model has only {longest:,} positions (model.longest)"
+            raise UserError(f"line {number:,} has a side of {count:,} tokens, {limit}. Leave it out.")
 
 
 def ids_of(tokenizers: Tokenizers, pair: Pair) -> tuple[list[int], list[int]]:
