@@ -25,9 +25,10 @@ def stream(
     before_waiting: Callable[[], None] = lambda: None,
 ) -> Iterator[Translation]:
     """Yield the translation of each of `lines` in order, as soon as the workers of `queue` finish the line.
-    Raise errors of workers and the scorer at once, and an error of `lines` after the translations of all
-    lines before it. A thread reads `lines`, at most `input.window` ahead of the output. Call `before_waiting`
-    before waiting for a translation. Closing the generator drops the remaining lines."""
+    Raise errors of the scorer at once, an error of workers after the finished lines before it, and an error
+    of `lines` after the translations of all lines before it. A thread reads `lines`, at most `input.window`
+    ahead of the output. Call `before_waiting` before waiting for a translation. Closing the generator drops
+    the remaining lines."""
     request = queue.open(
         searched(translator.config.search, translator.scorer), translator.config.input.window
     )
@@ -54,8 +55,9 @@ def _block(
     elif translator.scorer:
         limit = max(1, BLOCK // search.slots)
     block = [done] if (done := queue.next(request, before_waiting)) else []
-    while block and len(block) < limit and (done := following()):
-        block.append(done)
+    with suppress(Exception):  # the next call raises it, after the translations of these lines
+        while block and len(block) < limit and (done := following()):
+            block.append(done)
     return block
 
 

@@ -167,6 +167,26 @@ def test_an_error_of_a_worker_reaches_the_caller_while_the_input_blocks(
     forever.set()
 
 
+@pytest.mark.parametrize("scorer", [None, CommandScorer("sed s/.*/1/", 60)], ids=["one by one", "in a block"])
+def test_finished_lines_before_an_error_of_a_worker_are_translated(
+    streamed: Streamed, monkeypatch: pytest.MonkeyPatch, scorer: Scorer | None
+) -> None:
+    step = Search.step
+
+    def fails_once_only_long_lines_are_left(search: Search) -> list[Done]:
+        if all(len(sentence.tokens) > 10 for sentence in search.sentences):
+            raise Broken
+        return step(search)
+
+    monkeypatch.setattr(Search, "step", fails_once_only_long_lines_are_left)
+    seen: list[str] = []
+    with pytest.raises(Broken):
+        lines = iter(["abc", "", "de", "abcdefgh" * 4, "fg"])
+        for translation in streamed(lines, workers=1, search=SearchConfig(beam=2), scorer=scorer):
+            seen.append(translation.text)
+    assert seen == ["abc", "", "de"]
+
+
 def flood() -> Iterator[str]:
     while True:
         yield from ("abc def", "gh", "ijklmnopqrstuvwxyz " * 2)

@@ -95,7 +95,7 @@ class RequestQueue:
     def next(self, request: Request, before_waiting: Callable[[], None]) -> Done | None:
         """Wait for the next line of a request, and return it with its hypotheses, or None at the end. Before
         waiting, call `before_waiting` without the lock. Raise the error that ended the request or the
-        workers, and `RuntimeError` if the queue is closed."""
+        workers after all finished lines before it, and `RuntimeError` if the queue is closed."""
         if (done := self.poll(request)) or request.ended:
             return done
         before_waiting()  # not under the lock, since writing held output may block
@@ -107,12 +107,13 @@ class RequestQueue:
     def poll(self, request: Request) -> Done | None:
         """Return the next line and hypotheses, or None if unfinished. Never wait. Raise errors as `next`."""
         with self._lock:
-            if error := request.error or self._error:
-                raise error
-            if self.closed:
+            error = request.error or self._error
+            if self.closed and not error:
                 raise RuntimeError("the model was closed. Load it again.")
             line = request.lines.get(request.returned + 1)
             if line is None or any(one.key not in request.hypotheses for one in line.sentences):
+                if error:
+                    raise error
                 return None
             request.returned += 1
             request.changed.notify_all()  # the window has room for another line

@@ -58,7 +58,7 @@ class Request:
     """Whether the reader has added the last line."""
 
     error: BaseException | None = None
-    """The error that ended the request. Lines that are not returned yet are lost."""
+    """The error that ended the request. The caller gets it after the finished lines before it."""
 
     reader_error: BaseException | None = None
     """The error that ended the reading. The caller gets it after the translations of all lines before it."""
