@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from nmt_cli.errors import UserError
-from nmt_cli.language import without_region
+from nmt_cli.language import iso_code
 from nmt_cli.scoring import significance, texts
 from nmt_cli.scoring.config import Metric, ScoreConfig, Test
 from nmt_cli.scoring.metrics import TOKENIZER_OF, Lines, Measure, Score, SentenceScores, bleu_tokenizer
@@ -91,7 +91,7 @@ def evaluate(evaluation: Evaluation, documents_file: Path | None = None) -> Scor
     ids = [documents_file] if documents_file else []
     texts.refuse_second_stdin([*evaluation.references, *evaluation.hypotheses, *sources, *ids])
     languages = LANGUAGES | set(TOKENIZER_OF)
-    language = without_region(evaluation.target_lang) or texts.language_of(evaluation.references, languages)
+    language = iso_code(evaluation.target_lang) or texts.language_of(evaluation.references, languages)
     metrics, notes = _metrics(evaluation, language)
     _refuse_what_has_no_effect(evaluation, metrics)
     # Settings are checked before reading, which may take long or wait for stdin.

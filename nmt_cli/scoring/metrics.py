@@ -9,7 +9,7 @@ from operator import add
 from typing import TYPE_CHECKING, Any, get_args
 
 from nmt_cli.errors import UserError
-from nmt_cli.language import without_region
+from nmt_cli.language import iso_code
 from nmt_cli.scoring.config import Metric, ScoreConfig
 from nmt_cli.scoring.paper import PaperProtocol
 
@@ -184,7 +184,7 @@ class Measure:
 def bleu_tokenizer(config: ScoreConfig, lang: str) -> str:
     """Return the BLEU tokeniser's name. "auto" in `config` becomes the tokeniser of `lang`, or else "13a"."""
     chosen = config.bleu.tokenizer
-    return TOKENIZER_OF.get(without_region(lang), "13a") if chosen == "auto" else chosen
+    return TOKENIZER_OF.get(iso_code(lang), "13a") if chosen == "auto" else chosen
 
 
 def characters_instead(config: ScoreConfig, lang: str) -> str | None:
@@ -195,7 +195,7 @@ def characters_instead(config: ScoreConfig, lang: str) -> str | None:
     try:
         _counter("bleu", config, lang, for_sentences=True)
     except UserError:
-        extra = without_region(lang)
+        extra = iso_code(lang)
         return (
             f"{bleu_tokenizer(config, lang)}, the tokeniser that BLEU has for {lang}, is not installed, so "
             f"validation counts characters (tok:char). For words, run pip install '.[{extra}]'."

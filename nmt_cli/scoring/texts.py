@@ -12,7 +12,7 @@ from pathlib import Path
 
 from nmt_cli.corpus import files, sgm
 from nmt_cli.errors import UserError
-from nmt_cli.language import without_region
+from nmt_cli.language import iso_code
 from nmt_cli.runtime.atomic import reporting_full_disk
 from nmt_cli.scoring.metrics import LINES_AT_ONCE, Lines
 
@@ -121,7 +121,7 @@ def language_of(paths: Sequence[Path], languages: frozenset[str]) -> str:
             name = Path(name).stem
         endings.add(Path(name).suffix.removeprefix("."))
     plain = {ending for ending in endings if not languages & {*re.split("[-_]", ending)[1:]}}
-    candidates = {without_region(ending) for ending in plain} & languages
+    candidates = {iso_code(ending) for ending in plain} & languages
     return candidates.pop() if len(candidates) == 1 else ""
 
 

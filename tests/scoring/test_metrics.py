@@ -100,6 +100,7 @@ def test_labels_and_signatures_name_the_kind_of_bleu(texts: Texts) -> None:
         ("ko", "auto", "ko-mecab"),
         ("zh", "13a", "13a"),
         ("zh_TW", "auto", "zh"),
+        ("zho_Hans", "auto", "zh"),
     ],
 )
 def test_the_language_decides_on_the_tokeniser_unless_the_user_does(

@@ -97,6 +97,7 @@ def test_texts_that_do_not_match_line_for_line_are_refused(counts: tuple[int, in
         (["a/ref1.de", "b/ref2.de.xz"], "de"),
         (["ref.de", "gold.txt"], "de"),
         (["ref.de-AT"], "de"),
+        (["ref.deu"], "de"),
         (["ref.DE_at.gz"], "de"),
         (["a.de-AT", "b.de"], "de"),
         (["ref.en-de"], ""),

@@ -4,7 +4,7 @@ import re
 from functools import cached_property
 from typing import Any
 
-from nmt_cli.language import without_region
+from nmt_cli.language import iso_code
 
 STAND_IN = re.compile(r"((?:DOT)+MULTI)")
 """The text by which sacremoses replaces a run of dots. It would turn a word like this into dots."""
@@ -14,7 +14,7 @@ class Moses:
     """Tokenisation and detokenisation of one language. Unless `escape` is set, `&` stays `&`."""
 
     def __init__(self, lang: str, *, escape: bool = False) -> None:
-        self._lang, self._escape = without_region(lang), escape
+        self._lang, self._escape = iso_code(lang), escape
 
     def tokenize(self, text: str) -> str:
         """Return the words and punctuation of `text` with single spaces between. Change only whitespace, and

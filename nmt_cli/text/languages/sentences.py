@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from itertools import pairwise
 
-from nmt_cli.language import without_region
+from nmt_cli.language import iso_code
 
 CLOSING = "\"'”’“»«›‹)\\]}」』）】》〉〟"
 """Quotes and brackets that may close after end punctuation. Some open in one language and close in others."""
@@ -113,7 +113,7 @@ def sentences(text: str, language: str = "") -> list[tuple[str, str]]:
     >>> sentences("Dr. Wu is in.  He said: (No.)\\nThen he left.")
     [('Dr. Wu is in.', '  '), ('He said: (No.)', '\\n'), ('Then he left.', '')]
     """
-    starts = [0, *_starts(text, without_region(language)), len(text)]
+    starts = [0, *_starts(text, iso_code(language)), len(text)]
     result = []
     for start, end in pairwise(starts):
         if start < end:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from nmt_cli.data.config import BatchConfig
 from nmt_cli.decoding.config import InputConfig
 from nmt_cli.errors import UserError
-from nmt_cli.language import without_region
+from nmt_cli.language import iso_code
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.text.languages.sentences import sentences
 from nmt_cli.text.placeholders import apart
@@ -60,7 +60,7 @@ def joined(translations: Sequence[str], spaces: Sequence[str], lang: str) -> str
     """Return translations of consecutive sentences, or parts of sentences, as one text in language `lang`.
     Keep `spaces`, the whitespace after each source sentence. But replace a single space or none between two
     texts by a separator: a space, or nothing in Chinese and Japanese."""
-    separator = "" if without_region(lang) in WITHOUT_SPACES else " "
+    separator = "" if iso_code(lang) in WITHOUT_SPACES else " "
     text = []
     for translation, after, following in zip(translations, spaces, [*translations[1:], ""], strict=False):
         text += [translation, separator if translation and following and after in ("", " ") else after]

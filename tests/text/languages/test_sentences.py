@@ -115,7 +115,14 @@ km: បាទ។| ទេ។
 """A language, and a text with a bar between two sentences."""
 
 
-ODD = ["en: Yes!\xa0No.", ": One.\n|two\n\n|  Three.", ": a\r\n|b", ": One.\u2028|two"]
+ODD = [
+    "en: Yes!\xa0No.",
+    ": One.\n|two\n\n|  Three.",
+    ": a\r\n|b",
+    ": One.\u2028|two",
+    "deu: Am 3. Mai.| Ja.",
+    "ell_GR: Τι;| Ναι.",
+]
 
 
 @pytest.mark.parametrize("case", [*CASES.strip().splitlines(), *ODD])

@@ -145,7 +145,13 @@ def test_a_symbol_fits_even_if_its_first_character_does_not() -> None:
 
 @pytest.mark.parametrize(
     ("lang", "expected"),
-    [("de", "ab cd ef  gh"), ("zh", "abcdef  gh"), ("zh-TW", "abcdef  gh"), ("jav", "ab cd ef  gh")],
+    [
+        ("de", "ab cd ef  gh"),
+        ("zh", "abcdef  gh"),
+        ("zh-TW", "abcdef  gh"),
+        ("jpn", "abcdef  gh"),
+        ("jav", "ab cd ef  gh"),
+    ],
 )
 def test_sentences_are_joined_with_the_separator_of_the_language(lang: str, expected: str) -> None:
     """A single space or none depends on the language. Other whitespace is kept."""
