@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from itertools import count
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -34,18 +34,21 @@ SECONDS_TO_LOCK = 60
 @contextmanager
 def folder_written_whole(out: Path) -> Iterator[Path]:
     """Yield an empty hidden folder beside `out`. If the block ends without an error, the folder replaces
-    `out`, and otherwise is removed. First remove unfinished folders of earlier runs. Raise `UserError` if
-    another run writes `out`, if `out` can't be written or is a mount point, or if the disk is full."""
+    `out`, and otherwise is removed, with the parents that it needed. First remove unfinished folders of
+    earlier runs. Raise `UserError` if another run writes `out`, if `out` can't be written or is a mount
+    point, or if the disk is full."""
     recover(out)
     target = resolved(out)
     staging, replaced = _beside(target, "unfinished"), _beside(target, "replaced")
-    try:
-        staging.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise _not_writable(out, error) from error
-    lock = _lock(staging, out)
-    try:
-        with reporting_full_disk(out):
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(parents_made(staging))
+            staging.mkdir(exist_ok=True)
+        except OSError as error:
+            raise _not_writable(out, error) from error
+        stack.callback(os.close, _lock(staging, out))
+        stack.enter_context(reporting_full_disk(out))
+        try:
             recover(out)
             shutil.rmtree(replaced, ignore_errors=True)
             for entry in staging.iterdir():
@@ -54,29 +57,34 @@ def folder_written_whole(out: Path) -> Iterator[Path]:
             for path in [*staging.rglob("*"), staging]:
                 reach_disk(path)
             _swap(staging, target, replaced)
-    except BaseException:
-        shutil.rmtree(staging, ignore_errors=True)
-        raise
-    finally:
-        os.close(lock)
+        except BaseException:
+            shutil.rmtree(staging, ignore_errors=True)
+            raise
     shutil.rmtree(replaced, ignore_errors=True)
+
+
+@contextmanager
+def parents_made(path: Path) -> Iterator[None]:
+    """Make the missing parents of `path`. After the block, remove those that are empty."""
+    missing = [parent for parent in path.parents if not parent.exists()]
+    try:
+        for parent in reversed(missing):
+            parent.mkdir(exist_ok=True)
+        yield
+    finally:
+        for parent in missing:
+            with suppress(OSError):  # it has content
+                parent.rmdir()
 
 
 def check_writable(out: Path) -> None:
     """Call `recover`. Raise `UserError` for a mount point, or if no test folder can be made beside `out`."""
-    created: list[Path] = []
     try:
         recover(out)
-        staging = _beside(resolved(out), "unfinished")
-        for folder in (*reversed(staging.parents), staging):
-            if not folder.exists():
-                folder.mkdir()
-                created.append(folder)
+        with parents_made(_beside(resolved(out), "unfinished") / "file"):
+            pass
     except OSError as error:
         raise _not_writable(out, error) from error
-    finally:
-        for folder in reversed(created):
-            folder.rmdir()
 
 
 def refuse_other_files(out: Path, kind: str = "", marker: str = "", *, hidden: bool = True) -> None:

@@ -84,6 +84,14 @@ def test_an_error_leaves_the_older_folder_and_nothing_else(
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
+def test_an_error_removes_the_parents_that_were_made_and_are_empty(tmp_path: Path) -> None:
+    out = tmp_path / "made" / "shared" / "deep" / "out"
+    with pytest.raises(ValueError), folder_written_whole(out) as folder:
+        (folder.parent.parent / "of another run").touch()
+        raise ValueError
+    assert [path.name for path in tmp_path.rglob("*")] == ["made", "shared", "of another run"]
+
+
 @pytest.mark.parametrize(
     ("older", "rename"),
     [(False, 0), (False, 1), (True, 0), (True, 1), (True, 2)],

@@ -52,17 +52,15 @@ def work_folder(out: Path) -> Path:
     return resolved.with_name(f".{resolved.name}.work")
 
 
-def open_work(out: Path, job: Iterable[tuple[str, str]]) -> Path:
-    """Return the work folder of `out`. Keep its finished parts if they are of this version of nmt and of
-    `job`, the facts that decide the dataset. Otherwise remove the parts."""
-    folder = work_folder(out)
+def open_work(folder: Path, job: Iterable[tuple[str, str]]) -> None:
+    """Make a work folder. Keep its finished parts if they are of this version of nmt and of `job`, the facts
+    that decide the dataset. Otherwise remove the parts."""
     described = json.dumps({"nmt": __version__, **dict(job)}, sort_keys=True).encode()
     if not (folder / JOB).exists() or (folder / JOB).read_bytes() != described:
         drop_work(folder)
         folder.mkdir(parents=True, exist_ok=True)
         with file_written_whole(folder / JOB) as file:
             file.write(described)
-    return folder
 
 
 def drop_work(work: Path) -> None:

@@ -54,9 +54,11 @@ from nmt_cli.data.preprocessing.training_set import (
 from nmt_cli.errors import UserError
 from nmt_cli.runtime.atomic import (
     folder_written_whole,
+    parents_made,
     recover,
     refuse_other_files,
     reporting_full_disk,
+    resolved,
     temporary_folder,
 )
 from nmt_cli.runtime.processes import Progress, in_child
@@ -100,10 +102,11 @@ def preprocess(job: Job, out: Path, workers: int, overwrite: bool, progress: Pro
             drop_work(work_folder(out))
             return Outcome(read_manifest(out), None)
         folder = stack.enter_context(folder_written_whole(out))
-        work = open_work(out, facts(description))
-        remade = drop_damaged(work)
-        run = Run(job, inputs, plan, work, workers, progress)
+        work = work_folder(out)
         try:
+            open_work(work, facts(description))
+            remade = drop_damaged(work)
+            run = Run(job, inputs, plan, work, workers, progress)
             report, splits, tokenizers = _make(run, folder)
         except BaseException:
             if len(list(work.glob("clean-*"))) < WORTH_KEEPING and not list(work.glob("scores-*")):
@@ -126,10 +129,9 @@ def preprocess(job: Job, out: Path, workers: int, overwrite: bool, progress: Pro
 @contextmanager
 def _spool_folder(out: Path) -> Iterator[Path]:
     """Yield a new folder beside `out` for copies of stdin and pipes. Remove it at the end of the block."""
-    parent = out.resolve().parent
-    parent.mkdir(parents=True, exist_ok=True)
+    target = resolved(out)
     # The system's temporary folder may be too small, but the dataset's disk must have space.
-    with temporary_folder(".nmt-stdin-", parent) as folder:
+    with parents_made(target), temporary_folder(".nmt-stdin-", target.parent) as folder:
         yield folder
 
 

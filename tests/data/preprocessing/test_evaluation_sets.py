@@ -157,6 +157,8 @@ def test_copies_that_a_killed_run_left_are_removed(tmp_path: Path, make: Make, t
     left = tmp_path / ".nmt-stdin-killed"
     left.mkdir()
     os.utime(left, (0, 0))
+    with pytest.raises(UserError, match="No training pair is left"):
+        make(tmp_path / "new" / "out", [toy], "corpus.valid_size=5", "filter.max_subwords=1")
     with pytest.raises(UserError, match="can be held out"):
         make(tmp_path / "other", [toy], "corpus.valid_size=5000")
     make(tmp_path / "out", [toy], "corpus.valid_size=5")

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -242,6 +243,11 @@ def test_finished_parts_of_another_version_are_made_again(
     assert [name for name, _ in make(tmp_path / "out", corpora)[1]].count("cleaning") > 0
 
 
-def test_an_early_failure_leaves_no_work_folder(tmp_path: Path, corpora: list[str]) -> None:
-    interrupt(tmp_path / "out", corpora, "cleaning")
+def test_an_early_failure_leaves_nothing(
+    tmp_path: Path, corpora: list[str], full_disk: Callable[[int], AbstractContextManager[None]]
+) -> None:
+    interrupt(tmp_path / "new" / "out", corpora, "cleaning")
+    assert not (tmp_path / "new").exists()
+    with full_disk(1000), pytest.raises(UserError, match=r"can't be written: .*\. Free some space"):
+        make(tmp_path / "out", corpora)
     assert not work_folder(tmp_path / "out").exists()
