@@ -1,6 +1,7 @@
 """`nmt demo`: runs the whole pipeline on a generated corpus."""
 
 import shlex
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +10,7 @@ import click
 
 from nmt_cli import demo as grammar
 from nmt_cli.cli.options import OUT, Command, common
-from nmt_cli.errors import UserError
+from nmt_cli.errors import EXIT_CODES, UserError
 
 SETTINGS = Path(grammar.__file__).parent
 SHOWN = 4
@@ -61,11 +62,17 @@ def commands(out: Path) -> list[list[str]]:
 
 
 def _run(words: list[str]) -> None:
-    """Run nmt with `words`. End its process on an exception. Raise `UserError` unless it exits with 0."""
+    """Run nmt with `words`. End its process on an exception. After Ctrl-C, exit with its code if it has
+    reported the interrupt. Raise `UserError` unless it exits with 0."""
     # Not `nmt`, which need not be on the PATH.
     with subprocess.Popen([sys.executable, "-m", "nmt_cli", *words]) as process:
         try:
             code = process.wait()
+        except KeyboardInterrupt:
+            process.send_signal(signal.SIGINT)  # if only this process got it
+            if process.wait() == EXIT_CODES[signal.SIGINT]:
+                sys.exit(process.returncode)
+            raise
         except BaseException:
             process.terminate()
             process.wait()

@@ -1,6 +1,7 @@
 """`nmt demo`: its commands and its end."""
 
 import shlex
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -50,3 +51,20 @@ def test_a_command_that_fails_ends_the_demo(tiny: Path, nmt: Nmt, monkeypatch: p
     result = nmt("demo", "--out", tiny)
     assert result.returncode == 1
     assert result.stderr.endswith("Error: nmt info failed with exit code 1. See its message above.\n")
+
+
+@pytest.mark.parametrize(
+    ("reaction", "message"),
+    [("trap 'exit 130' INT", ""), ("", "Error: interrupted.\n")],
+    ids=["reported by the command", "before the command is ready"],
+)
+def test_an_interrupt_is_reported_once(
+    tiny: Path, nmt: Nmt, monkeypatch: pytest.MonkeyPatch, reaction: str, message: str
+) -> None:
+    script = f"{reaction}\nkill -INT $PPID\nwhile :; do sleep 0.01; done"
+    popen = SimpleNamespace(Popen=lambda _: subprocess.Popen(["sh", "-c", script]))
+    monkeypatch.setattr(command, "subprocess", popen)
+    before = signal.getsignal(signal.SIGINT)
+    result = nmt("demo", "--out", tiny, "--quiet")
+    signal.signal(signal.SIGINT, before)
+    assert (result.returncode, result.stderr) == (130, message)
