@@ -5,6 +5,7 @@ such as language codes. `masks` are those symbols that replace placeholders in p
 is empty.
 """
 
+import re
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from itertools import takewhile
@@ -21,6 +22,9 @@ Pair = tuple[str, str]
 
 END_MARKS = ".!?…。！？।؟۔"
 WORDS_PER_TYPO = 8
+ESCAPE = re.compile("&(?:amp|apos|quot|lt|gt);", re.IGNORECASE)
+"""An escape in the words of `moses_escaped`. It is one character, whatever the case of the text."""
+
 SHORTEST_MISTYPED = 3
 """Minimum letters of a word with a typo. Shorter words would become other words."""
 
@@ -75,7 +79,12 @@ def titled(text: str) -> str:
     return " ".join(word[:1].upper() + word[1:] for word in text.split(" "))
 
 
-CASES: dict[str, Callable[[str], str]] = {"upper": str.upper, "lower": str.lower, "title": titled}
+def capitals(text: str) -> str:
+    """Return `text` in upper case, except for escapes such as &apos;."""
+    return ESCAPE.sub(lambda escape: escape[0].lower(), text.upper())
+
+
+CASES: dict[str, Callable[[str], str]] = {"upper": capitals, "lower": str.lower, "title": titled}
 
 
 def unended(pair: Pair) -> Pair:
@@ -102,9 +111,13 @@ def _tags(text: str, symbols: Collection[str]) -> list[str]:
 
 def mistyped(text: str, random: Random) -> str:
     """Return `text` with a typo in 1 + (number of words // `WORDS_PER_TYPO`) random words, or fewer. Leave
-    out words with under `SHORTEST_MISTYPED` letters."""
+    out words with under `SHORTEST_MISTYPED` letters or with an escape."""
     words = text.split(" ")
-    long = [i for i, word in enumerate(words) if sum(map(str.isalpha, word)) >= SHORTEST_MISTYPED]
+    long = [
+        i
+        for i, word in enumerate(words)
+        if sum(map(str.isalpha, word)) >= SHORTEST_MISTYPED and not ESCAPE.search(word)
+    ]
     for i in random.sample(long, min(len(long), 1 + len(words) // WORDS_PER_TYPO)):
         words[i] = _mistyped_word(words[i], random)
     return " ".join(words)

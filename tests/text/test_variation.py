@@ -6,6 +6,7 @@ from random import Random
 import pytest
 
 from nmt_cli.text.config import AugmentConfig
+from nmt_cli.text.languages.moses import Moses
 from nmt_cli.text.placeholders import JOINED, apart, family, masked_pair
 from nmt_cli.text.variation import VARIATIONS, Variation, varied
 
@@ -62,6 +63,15 @@ def test_typos_are_small_and_only_in_the_source() -> None:
         assert sum(ours != theirs for ours, theirs in words) <= 2
         changed += source != PAIR[0]
     assert changed > 80  # a random letter may be the same letter
+
+
+@pytest.mark.parametrize("kind", ["upper", "lower", "title", "typos"])
+def test_escapes_stay_characters(kind: Variation) -> None:
+    moses = Moses("en", escape=True)
+    for seed in range(20):
+        varied_words = varied(kind, (moses.tokenize('It\'s "A & B" [so] <it>'), ""), Random(seed))[0]
+        assert moses.tokenize(moses.detokenize(varied_words)) == varied_words
+    assert varied("upper", ("don &apos;t", ""), Random(1))[0] == moses.tokenize("DON'T")
 
 
 def test_texts_without_words_are_accepted() -> None:
