@@ -122,7 +122,7 @@ def find_inputs(job: Job, spool_folder: Callable[[], Path]) -> list[Input]:
         )
     corpora = [(role, *_find(role, spec, job)) for role, names in specs.items() for spec in names]
     names = [corpus.name for role, corpus, _ in corpora if role in ("valid", "test")]
-    _refuse_equal_names([*names, *job.config.corpus.drawn])
+    _refuse_equal_names(names, job.config.corpus.drawn)
     _refuse_no_effect(job, [corpus for _, corpus, _ in corpora])
     _refuse_no_scores(job, [corpus for role, corpus, _ in corpora if role == TRAIN])
     inputs = []
@@ -256,8 +256,14 @@ def facts(description: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield f"input {number}", f"{item['role']} {item['name']} ({hashes}){''.join(own)}"
 
 
-def _refuse_equal_names(names: Sequence[str]) -> None:
-    """Raise `UserError` if two validation or test sets have equal names, or a set is named "train"."""
+def _refuse_equal_names(names: Sequence[str], drawn: Iterable[str]) -> None:
+    """Raise `UserError` if two validation or test sets have equal names, or a set is named "train". `drawn`
+    are the names of sets that settings such as corpus.valid_size add."""
+    if name := next((name for name in drawn if name in names), ""):
+        raise UserError(
+            f"corpus.{name}_size draws a set named {name}, but a given set has this name too. "
+            "Remove the setting or the set, or give a link with another name."
+        )
     for number, name in enumerate(names):
         if name in (TRAIN, *names[:number]):
             raise UserError(

@@ -209,6 +209,15 @@ def test_settings_without_effect_are_refused(
         make(tmp_path / "out", [toy], *(setting.format(toy) for setting in settings))
 
 
+def test_a_drawn_set_is_not_blamed_on_a_file(tmp_path: Path, make: Make, toy: str, dev: str) -> None:
+    (tmp_path / "valid.en").write_text("a\n")
+    (tmp_path / "valid.de").write_text("b\n")
+    with pytest.raises(
+        UserError, match=r"^corpus\.valid_size draws a set named valid, but .* Remove the setting"
+    ):
+        make(tmp_path / "out", [toy], "corpus.valid_size=2", valid=[dev, str(tmp_path / "valid")])
+
+
 def test_stdin_is_used_once_with_and_without_variations(tmp_path: Path, make: Make, toy: str) -> None:
     with pytest.raises(UserError, match=r"stdin \(-\) is given twice but can be read only once"):
         make(tmp_path / "out", [toy], valid=["-", "-+upper"])
