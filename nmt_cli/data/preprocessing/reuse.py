@@ -100,6 +100,10 @@ def _from_files(job: Job, spec: str) -> Plan:
     if len(set(kinds)) > 1:
         raise UserError(f"{paths[0]} and {paths[1]} are of different kinds. Give two files of the same kind.")
     joint = len(paths) == 1
+    if job.config.tokenizer.terms and not joint:
+        raise UserError(
+            f"tokenizer.terms needs one vocabulary, not {job.reuse}. Remove the setting, or give one file."
+        )
     _refuse(job, "tokenizer", {"kind": kinds[0], "joint": joint}, STILL_FREE[kinds[0]])
     names = ["joint"] if joint else ["source", "target"]
     return Plan(

@@ -102,6 +102,12 @@ def test_settings_that_the_reused_folder_or_file_decides_are_refused(
             make(tmp_path / "out", [toy], assignment, reuse=reused)
 
 
+def test_terms_need_one_file(tmp_path: Path, make: Make, learned: Learned, toy: str) -> None:
+    codes = learned("bpe") / "tokenizer" / "joint.codes"
+    with pytest.raises(UserError, match=r"tokenizer\.terms needs one vocabulary, not .*Remove the setting"):
+        make(tmp_path / "out", [toy], "tokenizer.terms=true", reuse=f"{codes}:{codes}")
+
+
 def test_unusable_files_are_named(tmp_path: Path, make: Make, learned: Learned, toy: str) -> None:
     model = learned("sentencepiece") / "tokenizer" / "joint.model"
     codes = learned("bpe") / "tokenizer" / "joint.codes"
