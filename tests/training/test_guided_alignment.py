@@ -1,9 +1,11 @@
 """Guided alignment: its gradients against float64 autograd, and runs with and without it."""
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from copy import deepcopy
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NoReturn, cast
+from weakref import WeakSet
 
 import numpy as np
 import pytest
@@ -120,6 +122,33 @@ def test_half_precision_has_about_the_same_gradient(
     _, expected = gradient_of(new_trainer(), split, Cut(0, 1, 200))
     _, actual = gradient_of(new_trainer(precision), split, Cut(0, 1, 200))
     assert (actual - expected).norm() < 0.03 * expected.norm()
+
+
+class Activation:
+    """An activation that autograd keeps for the backward pass."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.tensor = tensor.detach()  # a result would refer to its own graph
+
+
+def test_a_batch_that_does_not_fit_leaves_its_activations_to_the_next_one(
+    split: Split, new_trainer: Callable[..., Trainer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer, kept, counts = new_trainer(), WeakSet[Activation](), []
+
+    def keep(tensor: Tensor) -> Activation:
+        kept.add(activation := Activation(tensor))
+        return activation
+
+    def does_not_fit(*_: object, **__: object) -> NoReturn:
+        counts.append(len(kept))
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    monkeypatch.setattr("nmt_cli.training.step.trainer.cross_entropy", does_not_fit)
+    hooks = torch.autograd.graph.saved_tensors_hooks(keep, lambda activation: activation.tensor)
+    with suppress(torch.OutOfMemoryError), hooks:
+        trainer.try_out(assemble(split, PAIRS))
+    assert counts[0] > 10 and not kept
 
 
 def test_alignments_without_the_setting_change_no_bit(

@@ -5,8 +5,8 @@ gradients are not finite is left out: it changes no weight.
 """
 
 import hashlib
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import cast
@@ -96,6 +96,16 @@ class GuidedHead:
 
         cross.query.register_forward_hook(partial(record, "query"))
         cross.key_value.register_forward_hook(partial(record, "key"))
+
+    @contextmanager
+    def recording(self) -> Iterator[None]:
+        """Forget the forward pass in the block if the block fails, for example because memory ran out. The
+        head's queries and keys would keep all activations in memory."""
+        try:
+            yield
+        except BaseException:
+            self._recorded.clear()
+            raise
 
     def loss(self, part: MicroBatch) -> Tensor:
         """Return the `alignment_loss` of the last forward pass, which was on `part`."""
@@ -187,8 +197,10 @@ class Trainer:
         over micro-batches and ranks, gradients are of the mean loss per token, times the loss scale. The loss
         of guided alignment adds to the gradients only."""
         factor = self.scale.scale / target_tokens
+        halves = self._halves.in_place() if self._halves else nullcontext()
+        recording = self._guided_head.recording() if self._guided_head else nullcontext()
         # Nothing below may make the host wait for the device.
-        with self.precision.autocast(), self._halves.in_place() if self._halves else nullcontext():
+        with recording, self.precision.autocast(), halves:
             decoded = self._forward(part.source_tokens, part.target_tokens, part.source, part.target)
             smoothed, nll = cross_entropy(
                 *self.model.projected(decoded.to(self.precision.dtype)),
