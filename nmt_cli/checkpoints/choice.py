@@ -18,13 +18,13 @@ def newest(run: Path, count: int) -> list[Path]:
 
 
 def best(run: Path, count: int) -> list[Path]:
-    """Return the `count` checkpoints with the best validation scores, best first. Of equal scores, the older
+    """Return the `count` checkpoints with the best validation scores, best first. Of equal scores, the newer
     is better. If fewer have a score, warn and return only these. Without any score, raise `UserError`."""
     existing = checkpoints(run)
     # The newest checkpoint has the scores of all validations, also of steps that were removed.
     scores = read_state([*existing.values()][-1]).get("scores", {}) if existing else {}
     by_step = {int(step): score for step, score in scores.items() if int(step) in existing}
-    ranked = sorted(by_step, key=lambda step: (-by_step[step], step))
+    ranked = sorted(by_step, key=lambda step: (by_step[step], step), reverse=True)
     if not ranked:
         raise _too_few(run, "validated checkpoints", ranked, "best", count)
     if len(ranked) < count:

@@ -52,11 +52,11 @@ def judged(run: Path, saved: list[int], scores: Mapping[int, float]) -> None:
     ("saved", "scores", "expected"),
     [
         ([1, 2, 3], {1: 9.0, 2: 7.0, 3: 8.0}, [1, 3]),
-        ([1, 2, 3], {1: 5.0, 2: 5.0, 3: 5.0}, [1, 2]),
+        ([1, 2, 3], {1: 5.0, 2: 5.0, 3: 5.0}, [3, 2]),
         ([2, 3, 10], {1: 9.0, 2: 1.0, 3: 2.0, 10: -3.0}, [3, 2]),
         ([1, 2, 3, 4], {1: -9.0, 3: -8.5}, [3, 1]),
     ],
-    ids=["by score", "a tie: the older", "only existing", "only validated"],
+    ids=["by score", "a tie: the newer", "only existing", "only validated"],
 )
 def test_the_best_are_those_with_the_largest_scores(
     tmp_path: Path, saved: list[int], scores: Mapping[int, float], expected: list[int]

@@ -100,7 +100,7 @@ def test_the_best_checkpoints_stay_and_the_best_of_them_is_the_model(go: Go, run
     _, events = go(*keep, f"validation.metric={metric}", "validation.every_steps=1", "schedule.warmup=3")
     lines = [line for line in lines_of(run) if "valid" in line]
     score = {line["step"]: -line["nll"] if metric == "nll" else line[metric] for line in lines}
-    ranked = sorted(score, key=lambda step: (-score[step], step))
+    ranked = sorted(score, key=lambda step: (-score[step], -step))
     assert set(checkpoints(run)) == {8, *ranked[:2]}
     assert find_model(run).resolve().name == f"step-{ranked[0]:08}"
     firsts = [step for step in score if all(score[step] > score[other] for other in range(1, step))]

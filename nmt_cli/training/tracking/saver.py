@@ -117,9 +117,10 @@ class Saver:
         return self._best_among(steps, self._position.scores)
 
     def _best_among(self, steps: Collection[int], scores: Mapping[str, float]) -> set[int]:
-        """Return up to checkpoints.keep_best of `steps` by largest score. The older one wins a tie."""
-        ranked = sorted((-score, int(step)) for step, score in scores.items() if int(step) in steps)
-        return {step for _, step in ranked[: self._config.keep_best]}
+        """Return up to checkpoints.keep_best of `steps` by largest score. The newer one wins a tie, since the
+        first validations of a run may all have BLEU 0."""
+        ranked = sorted((scores[str(step)], step) for step in steps if str(step) in scores)
+        return {step for _, step in ranked[::-1][: self._config.keep_best]}
 
     def _write(self, checkpoint: Checkpoint, scores: Mapping[str, float]) -> Path:
         """Write `checkpoint`, link `best`, and remove all checkpoints but the best and newest. Return the new
@@ -128,7 +129,7 @@ class Saver:
         folders = checkpoints(self._run)
         best = self._best_among(folders, scores)
         if best:
-            top = max(best, key=lambda step: scores[str(step)])
+            top = max(best, key=lambda step: (scores[str(step)], step))
             point(self._run, BEST, folders[top])
         keep_only(self._run, {*list(folders)[-self._config.keep_last :], *best})
         return saved

@@ -61,11 +61,21 @@ def test_the_newest_and_the_best_stay_and_links_lead_to_them(
     saver = saving(keep_last=2, keep_best=1)
     for step, score in ((1, 10.0), (2, 30.0), (3, 20.0), (4, 30.0), (5, 5.0)):
         save_at(saver, position, step, score)
-    assert list(checkpoints(tmp_path)) == [2, 4, 5]
-    assert (tmp_path / BEST).resolve().name == "step-00000002"
+    assert list(checkpoints(tmp_path)) == [4, 5]
+    assert (tmp_path / BEST).resolve().name == "step-00000004"
     assert (tmp_path / LAST).resolve().name == "step-00000005"
     assert [event.step for event in events if isinstance(event, Saved)] == [1, 2, 3, 4, 5]
     assert saver.step == 5
+
+
+def test_of_equal_scores_the_newest_are_the_best(tmp_path: Path, saving: Make, position: Position) -> None:
+    saver = saving(keep_last=1, keep_best=2)
+    for step in range(1, 20):  # BLEU is 0 before the first correct word
+        save_at(saver, position, step, 0.0)
+        assert saver.best_steps() == {step, max(step - 1, 1)}
+        assert (tmp_path / BEST).resolve().name == f"step-{step:08}"
+    save_at(saver, position, 20, -1.0)
+    assert list(checkpoints(tmp_path)) == [18, 19, 20]
 
 
 def test_without_validation_only_the_newest_stay(tmp_path: Path, saving: Make, position: Position) -> None:
