@@ -6,8 +6,10 @@ A checkpoint is a model folder with two more files. `optimizer.safetensors` has 
 
 from __future__ import annotations
 
+import errno
 import shutil
 import tempfile
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,9 +28,10 @@ from nmt_cli.checkpoints.files import (
 from nmt_cli.checkpoints.finding import BEST, CHECKPOINTS, CONFIG, LAST, NAME, WEIGHTS, checkpoints
 from nmt_cli.checkpoints.model_folder import FORMAT as MODEL_FORMAT
 from nmt_cli.checkpoints.model_folder import Identity, write_model
-from nmt_cli.errors import UserError
+from nmt_cli.errors import Caution, UserError
 from nmt_cli.runtime.atomic import folder_written_whole, recover, reporting_full_disk, unused
 from nmt_cli.runtime.foreign_text import parsed_json, read_ordinary
+from nmt_cli.runtime.locks import UNSUPPORTED
 
 FORMAT = 1
 STATE = "state.json"
@@ -149,11 +152,20 @@ def _is_number(value: object) -> bool:
 
 
 def point(run: Path, name: str, folder: Path) -> None:
-    """Create or replace, atomically, the relative link `name` in `run` to the checkpoint `folder`."""
+    """Create or replace, atomically, the relative link `name` in `run` to the checkpoint `folder`. If the
+    file system has no links, only give a `Caution`."""
     fresh = run / f".{name}.new"
     fresh.unlink(missing_ok=True)
-    # A relative link, so that a run can be moved.
-    fresh.symlink_to(folder.relative_to(run))
+    try:
+        # A relative link, so that a run can be moved.
+        fresh.symlink_to(folder.relative_to(run))
+    except OSError as error:
+        if error.errno not in (errno.EPERM, *UNSUPPORTED):  # FAT gives EPERM
+            raise
+        problem = f"the file system of {run} has no links ({error.strerror})"
+        use = "so nmt uses its newest checkpoint in place of the best. Name a checkpoint to use another"
+        warnings.warn(f"{problem}, {use}.", Caution, stacklevel=2)
+        return
     fresh.replace(run / name)
 
 

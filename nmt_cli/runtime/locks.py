@@ -9,7 +9,7 @@ from pathlib import Path
 from nmt_cli.errors import Caution
 
 UNSUPPORTED = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS)
-"""Error numbers of file systems without locks."""
+"""Error numbers of file systems without locks, or without links."""
 
 
 def take_lock(descriptor: int, folder: Path) -> None:

@@ -3,6 +3,7 @@
 import errno
 import math
 import os
+import re
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -15,7 +16,7 @@ import torch
 
 from nmt_cli.checkpoints import run_folder
 from nmt_cli.checkpoints.files import read_tensors, write_description
-from nmt_cli.checkpoints.finding import checkpoints
+from nmt_cli.checkpoints.finding import checkpoints, find_model
 from nmt_cli.checkpoints.model_folder import Identity, Model, read_model, weights
 from nmt_cli.checkpoints.run_folder import (
     OPTIMIZER,
@@ -26,7 +27,7 @@ from nmt_cli.checkpoints.run_folder import (
     save_checkpoint,
     sweep,
 )
-from nmt_cli.errors import UserError
+from nmt_cli.errors import Caution, UserError
 from tests.checks import differing, refusal
 
 Save = Callable[[int], Path]
@@ -191,6 +192,33 @@ def test_a_link_is_made_although_a_killed_run_left_an_unfinished_one(save: Save,
     point(tmp_path, "last", folder)
     assert (tmp_path / "last").resolve() == folder
     assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoints", "last"]
+
+
+@pytest.mark.parametrize("number", [errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS])
+def test_a_file_system_without_links_keeps_checkpoints_and_their_number(
+    save: Save, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def has_no_links(link: Path, target: Path) -> None:
+        raise OSError(number, os.strerror(number), target, None, link)
+
+    monkeypatch.setattr(Path, "symlink_to", has_no_links)
+    message = f"the file system of {tmp_path} has no links ({os.strerror(number)}), so nmt uses its newest "
+    for step in (1, 2):
+        with pytest.warns(Caution, match=re.escape(message)):
+            newest = save(step)
+    assert find_model(tmp_path) == newest
+    assert [*tmp_path.iterdir()] == [newest.parent]
+
+
+def test_a_link_that_cannot_be_written_is_an_error(
+    save: Save, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def is_full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "symlink_to", is_full)
+    with pytest.raises(OSError, match="No space"):
+        save(1)
 
 
 def test_remains_of_a_killed_save_are_removed(save: Save, tmp_path: Path) -> None:
