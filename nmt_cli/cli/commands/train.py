@@ -10,6 +10,7 @@ from types import FrameType
 import click
 
 from nmt_cli import api
+from nmt_cli.checkpoints.finding import checkpoints
 from nmt_cli.cli.options import (
     COUNT,
     DEVICE,
@@ -90,7 +91,7 @@ def _tokens(text: str) -> int:
 @setting_option(
     "start.model",
     "--init-from",
-    type=lambda path: str(resolved(must_exist(path))),  # a run may be resumed from another folder
+    type=lambda path: str(resolved(Path(path))),  # a run may be resumed from another folder
     metavar="MODEL",
     shell_complete=PATH.shell_complete,
 )
@@ -126,6 +127,8 @@ def train(
     """
     config = chosen(TrainConfig, preset_path(name) if name else None)
     must_exist(dataset)
+    if config.start.model and not checkpoints(out):  # a resumed run has its own weights
+        must_exist(config.start.model)
     # PyTorch, not loaded yet, would print a stack of C++ when the first rank ends. We report the end instead.
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     if dry_run:

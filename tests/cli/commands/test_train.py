@@ -87,6 +87,19 @@ def test_the_same_command_with_more_steps_resumes(run: Nmt, toy_dataset: Path, t
     assert [json.loads(line)["step"] for line in log.splitlines()] == [1, 2, 3]
 
 
+def test_the_parent_model_is_needed_only_until_the_first_checkpoint(
+    run: Nmt, toy_dataset: Path, tmp_path: Path
+) -> None:
+    parent, command = tmp_path / "parent", (toy_dataset, "--out", tmp_path / "run", "--quiet")
+    assert_one_line(run(*command, "--init-from", parent), 1, f"{parent} does not exist. Check the path.")
+    assert not (tmp_path / "run").exists()
+    run(toy_dataset, "--out", parent, "--max-steps", "1")
+    run(*command, "--init-from", parent, "--max-steps", "1")
+    parent.rename(tmp_path / "elsewhere")
+    assert run(*command, "--init-from", parent).returncode == 0
+    assert [*checkpoints(tmp_path / "run")] == [1, 2]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
