@@ -217,7 +217,8 @@ class ValidationConfig:
     """
 
     bleu_tokenizer: BleuTokenizer = setting("auto", kind="whole run")
-    """BLEU tokeniser. Auto is as in `nmt score`, or char if the tokeniser of a language is not installed."""
+    """BLEU tokeniser. Auto is as in `nmt score`, or char if the tokeniser of a language is not installed. A
+    resumed run keeps char."""
 
     patience: int = setting(0, least=0, everyday=True)
     """Stop after N validations without improvement. 0 for never."""

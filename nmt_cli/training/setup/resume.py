@@ -21,8 +21,7 @@ from nmt_cli.model.config import ModelConfig
 from nmt_cli.runtime.atomic import refuse_other_files
 from nmt_cli.runtime.devices import is_gpu, training_precisions
 from nmt_cli.runtime.locks import take_lock
-from nmt_cli.scoring.neural.comet import Comet
-from nmt_cli.training.config import StartConfig, TrainConfig
+from nmt_cli.training.config import StartConfig, TrainConfig, ValidationConfig
 from nmt_cli.training.progress import Position, refuse_no_steps
 from nmt_cli.training.settings import CONFIG, changes, compared, literals, stored
 from nmt_cli.training.setup.build import precision_for
@@ -30,6 +29,7 @@ from nmt_cli.training.step.ema import Ema
 from nmt_cli.training.step.trainer import MixedPrecision, Trainer
 from nmt_cli.training.tracking.events import Note, Report, Warned
 from nmt_cli.training.tracking.history import History
+from nmt_cli.training.validation.metrics import Judge
 
 TAKEN = {
     "optimizer": ("updates",),
@@ -74,21 +74,29 @@ def refuse_foreign(run: Path) -> None:
         refuse_other_files(run, "run", CONFIG, hidden=False)
 
 
-def refuse_other_scores(
-    run: Path, position: Position, history: History, first_set: str, comet: Comet | None
-) -> None:
-    """Raise `UserError` if `position` has scores of another set than that with the hash `first_set`, or if
-    the latest COMET scores in `history` are those of another model than `comet`."""
-    if position.judged_on not in ("", first_set):
+def same_bleu(config: ValidationConfig, history: History) -> ValidationConfig:
+    """Return `config`, with the tokeniser "char" if BLEU counted characters in `history`. The tokeniser of
+    the language may be installed by now, but its scores could not be compared with earlier ones."""
+    signatures = [validation.line["signatures"].get("bleu", "") for validation in history.validations]
+    characters = any("|tok:char|" in signature for signature in signatures)
+    return replace(config, bleu_tokenizer="char") if characters else config
+
+
+def refuse_other_scores(run: Path, position: Position, history: History, judge: Judge) -> None:
+    """Raise `UserError` if the scores of `judge` cannot be compared with those in `position` and `history`:
+    for another first set or COMET model, or if BLEU had a tokeniser that is not installed any more."""
+    if position.judged_on not in ("", judge.first_set):
         problem = "so its scores cannot be compared with later ones"
         raise UserError(
             f"{run} was validated on another first set, {problem}. Restore the set, or choose another --out."
         )
-    if not comet:
+    if history.validations and judge.config.metric == "bleu" and (reason := judge.in_characters):
+        raise UserError(f"{run} was validated by words, and cannot resume by characters. {reason}")
+    if not judge.comet:
         return
     signatures = [validation.line["signatures"].get("comet", "") for validation in history.validations]
     before = next(filter(None, reversed(signatures)), "")
-    if before and CHECKSUM.findall(before) != CHECKSUM.findall(comet.signature(1)):
+    if before and CHECKSUM.findall(before) != CHECKSUM.findall(judge.comet.signature(1)):
         raise UserError(
             f"{run} was validated with another COMET model ({before}). Set validation.metric_model to that "
             "model, or choose another --out."

@@ -41,6 +41,7 @@ from nmt_cli.training.setup.resume import (
     precision_of,
     refuse_other_scores,
     restore,
+    same_bleu,
     take,
 )
 from nmt_cli.training.setup.trial import compiled, first_cut, is_searched, try_longest
@@ -95,16 +96,16 @@ def train(
         if process.first:
             facts = environment(command, device, precision.name, process)
             keep_environment(run, snapshot.position.step, facts)
-        judge = Judge(dataset, tokenizers, config.validation, translating(config), group, precision, comet)
+        validation = group.from_first(same_bleu(config.validation, history))
+        judge = Judge(dataset, tokenizers, validation, translating(config), group, precision, comet)
         validator = Validator(config, judge, snapshot.trainer.model, snapshot.ema, snapshot.position)
-        refuse_other_scores(run, snapshot.position, history, judge.first_set, comet)
+        refuse_other_scores(run, snapshot.position, history, judge)
         if validator.enabled and (reason := judge.in_characters):
             report(Warned(reason))
         try:
             cut = _tried_cut(run, dataset, snapshot, validator, report)
             loader = build_loader(dataset, guard, config, cut, group, snapshot.position, report, stack)
-            loop = _loop(run, snapshot, loader, validator, log, history, guard, report, stop_wanted)
-            return loop.train()
+            return _loop(run, snapshot, loader, validator, log, history, guard, report, stop_wanted).train()
         except LostContact:
             raise  # the rank that failed reports the cause
         except Exception as error:
