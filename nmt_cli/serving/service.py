@@ -182,7 +182,8 @@ async def _translations(documents: Documents, models: Sequence[Model]) -> AsyncG
                 raise Refused(503, "A sentence does not fit into memory. Send shorter sentences.")
             if pivots:
                 first, number = pivots[number], number + 1
-                shares = composed(first.shares, translation.shares)
+                # Without `aligned`, only lines with placeholders have shares, and perhaps in one model.
+                shares = composed(first.shares, translation.shares) if aligned else ()
                 confidence = first.confidence * translation.confidence
                 translation = replace(translation, shares=shares, confidence=confidence)
             yield translation

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from nmt_cli.api import Model, load
+from nmt_cli.serving.models import Served
 from tests.serving.conftest import SPLIT, Client, Serving
 
 BASIC = {"q": "A dog runs.", "source": "en", "target": "de"}
@@ -150,3 +151,14 @@ def test_a_pair_can_use_a_pivot_language(made_models: Path, german: Model, servi
         assert offered == {"fr": ["en", "de"], "en": ["de"], "de": []}
         guessed = client.post("/translate", {**fields, "source": "auto", "q": "Le chien est dans la maison."})
         assert guessed.json()["detectedLanguage"]["language"] == "fr"
+
+
+def test_placeholders_pass_through_a_pivot_language(
+    made_models: Path, german: Model, serving: Serving
+) -> None:
+    """Only the first model has symbols for placeholders."""
+    with load(made_models / "masks", device="cpu", threads=1, config=SPLIT) as masking:
+        first = Served(("fr", "en"), masking.__enter__, model=masking)
+        client = serving({"fr": first, "de": german})
+        answer = client.post("/translate", {"q": "Hi {{name}}", "source": "fr", "target": "de"})
+    assert (answer.status, answer.json()) == (200, {"translatedText": "Hi {{name}}"})
