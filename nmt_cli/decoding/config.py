@@ -84,7 +84,10 @@ class BeamConfig:
     """
 
     min_length: int = setting(0, least=0, most=10_000)
-    """Minimum number of target tokens. The maximum of cap_ratio and cap_extra has precedence."""
+    """Minimum number of target tokens. The maximum of cap_ratio and cap_extra has precedence.
+
+    A language code at the start does not count.
+    """
 
     max_length: int = setting(0, least=0)
     """Maximum number of target tokens. 0 is no limit."""

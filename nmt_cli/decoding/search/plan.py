@@ -87,7 +87,8 @@ class Planner:
         # On a GPU, reading `rows_R` would wait for the device.
         slots_R = np.arange(len(rows_R)) if self._everywhere else rows_R.numpy(force=True)
         sentences_R = slots_R // config.slots
-        early = [item.age < config.min_length and not item.done for item in items]
+        # A language code is no text: otherwise min_length=1 would allow empty translations.
+        early = [item.age < config.min_length + item.sentence.certain and not item.done for item in items]
         draws_R = None
         if config.sample:
             items_R = [items[number] for number in sentences_R.tolist()]

@@ -165,6 +165,18 @@ def test_a_prefix_may_contain_banned_and_repeated_tokens() -> None:
     assert len(set(best.tokens[2:])) == len(best.tokens[2:])
 
 
+@pytest.mark.parametrize("length", [0, 1, 3])
+def test_a_language_code_does_not_count_for_the_minimum_length(length: int) -> None:
+    config = SearchConfig(beam=4, n_best=4, min_length=length, length_penalty=0.0, unknown=True)
+    sentences = [Sentence(key, [5, 3], prefix=[7], certain=1) for key in range(3)]
+    lengths = [
+        len(one.tokens) - 1
+        for seed, sentence in enumerate(sentences)
+        for one in translate_sentences([model_of(seed, 12)], [sentence], config)[sentence.key] or []
+    ]
+    assert min(lengths) == length
+
+
 def test_a_translation_without_allowed_tokens_ends() -> None:
     config = SearchConfig(no_repeat_ngram=1, min_length=9, unknown=True)
     (actual,) = translate_ids([model_of(4)], [SOURCE], config)
