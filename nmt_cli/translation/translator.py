@@ -258,14 +258,13 @@ class Translator:
         candidates = [_candidate(self, line, parts) for parts in best]
         shares: Shares = ()
         if candidates and line.sentences[0].aligned:
-            best_one, values = candidates[0], [one.values for one in line.prepared]
-            shares = unit_shares(
-                self.tokenizers, line.raw, line.sentences, values, best_one.text, best_one.parts
-            )
+            values = [one.values for one in line.prepared]
             whole = not line.too_long or self.config.input.too_long == "split"
-            if not self._placeholders and whole:
-                text, shares = with_placeholders(line.raw, candidates[0].text, shares)
-                candidates[0] = replace(candidates[0], text=text)
+            for number, one in reversed([*enumerate(candidates)]):  # the best comes last, and its shares stay
+                shares = unit_shares(self.tokenizers, line.raw, line.sentences, values, one.text, one.parts)
+                if not self._placeholders and whole:
+                    text, shares = with_placeholders(line.raw, one.text, shares)
+                    candidates[number] = replace(one, text=text)
         raised: Sequence[Flag] = ()
         if hypotheses and not failed:
             text = candidates[0].text if candidates else ""

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from nmt_cli.api import load
+from nmt_cli.api import SearchConfig, load
 from nmt_cli.text.placeholders import MASKED
 from nmt_cli.text.tag_placement import units
 from nmt_cli.translation.text.lost_placeholders import with_placeholders
@@ -52,7 +52,11 @@ def test_a_model_without_symbols_keeps_placeholders(made_models: Path) -> None:
         assert not model.tokenizers.recipe.placeholders
         translations = list(model.translations(LINES))
         aligned = list(model.translations(LINES, aligned=True))
+        n_best = list(model.translations(LINES, SearchConfig(beam=4, n_best=4)))
     for line, one, other in zip(LINES, translations, aligned, strict=True):
         assert MASKED.findall(one.text) == MASKED.findall(line)
         assert one.text == other.text and "markup" not in one.flags
         assert len(other.shares) == len(units(one.text))
+    for line, one in zip(LINES, n_best, strict=True):
+        assert len(one.candidates) > 1
+        assert all(MASKED.findall(candidate.text) == MASKED.findall(line) for candidate in one.candidates)
