@@ -95,6 +95,11 @@ class Dataset:
     manifest: Mapping[str, Any]
     splits: Mapping[str, Split]
 
+    @property
+    def valid_sets(self) -> list[Split]:
+        """The validation sets, in the order that the user gave."""
+        return [split for split in self.splits.values() if split.role == "valid"]
+
 
 @dataclass(frozen=True, slots=True)
 class TrainCorpus:

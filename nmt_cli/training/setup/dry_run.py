@@ -125,7 +125,6 @@ def forecast(
     size = FLOAT_BYTES * (count + state_count + count * bool(config.optimizer.ema))
     existing = next(folder for folder in (resolved(run), *resolved(run).parents) if folder.is_dir())
     count_at_most, free = checkpoints_at_most(config), shutil.disk_usage(existing).free
-    validates = any(split.role == "valid" for split in dataset.splits.values())
     tokens = epoch.source_tokens / epoch.batches, epoch.target_tokens / epoch.batches
     vocabulary = len(identity.tokenizers.target.vocabulary)
     return Forecast(
@@ -138,7 +137,7 @@ def forecast(
         disk=Disk(size, count_at_most, free, interval_in_words(config.checkpoints)),
         flops=steps * config.loss.draws * training_flops(config.model, vocabulary, *map(round, tokens)),
         seconds=seconds,
-        validation=interval_in_words(config.validation) if validates else "",
+        validation=interval_in_words(config.validation) if dataset.valid_sets else "",
     )
 
 

@@ -240,15 +240,14 @@ def _loop(
 def refuse_unfit(dataset: Dataset, config: TrainConfig) -> None:
     """Raise `UserError` if positions, mixture, early stopping, sampling or augmentation do not fit the
     dataset. Raise `UserError` too if a library for TensorBoard or W&B is missing."""
-    valid_sets = [split for split in dataset.splits.values() if split.role == "valid"]
-    for split in valid_sets:
+    for split in dataset.valid_sets:
         longest = max(int(np.diff(side.offsets).max(initial=0)) for side in (split.source, split.target))
         if config.model.positions == "learned" and longest > config.model.longest:
             raise UserError(
                 f"{split.name} has a sentence of {longest} tokens, but model.longest has only "
                 f"{config.model.longest} positions. Raise it."
             )
-    if config.watches and not valid_sets:
+    if config.watches and not dataset.valid_sets:
         raise UserError(
             f"{dataset.folder} has no validation set, so validation.patience and the plateau schedule have "
             "nothing to watch. Make the dataset with --valid."

@@ -209,11 +209,7 @@ def html_report(
         run,
         languages=(dataset.manifest["source_lang"], dataset.manifest["target_lang"]),
         facts=_facts(dataset, identity, trainer),
-        sentences={
-            split.name: _sentences(dataset, split, trainer.config)
-            for split in dataset.splits.values()
-            if split.role == "valid"
-        },
+        sentences={split.name: _sentences(dataset, split, trainer.config) for split in dataset.valid_sets},
         config=trainer.config,
         history=history,
         warn=warn,

@@ -98,14 +98,9 @@ class Judge:
     """The model in validation.metric_model, if any. Only the first rank has it."""
 
     @property
-    def sets(self) -> list[Split]:
-        """The validation sets of the dataset, in the order that the user gave."""
-        return [split for split in self.dataset.splits.values() if split.role == "valid"]
-
-    @property
     def first_set(self) -> str:
         """A hash of the first validation set, or "" without one."""
-        sets, files = self.sets, self.dataset.manifest["files"]
+        sets, files = self.dataset.valid_sets, self.dataset.manifest["files"]
         own = [
             files[name]["sha256"] for name in sorted(files) if sets and name.startswith(f"{sets[0].name}.")
         ]

@@ -104,7 +104,7 @@ def try_all(
     for average in candidates:
         averaged = [parts[average.file, folder] for folder in average.folders]
         load_weights(model, mean(averaged), average.folders[0] / average.file)
-        judgements = [judge.judge(model, split) for split in judge.sets]
+        judgements = [judge.judge(model, split) for split in dataset.valid_sets]
         score = validation_score(judgements[0], metric)
         trials.append(Trial(average, [part.step for part in averaged], judgements, metric, score))
         report(trials[-1])
@@ -137,6 +137,6 @@ def _dataset(run: Path, checkpoint: Path, identity: Identity) -> Dataset:
             f"{folder} has changed since {run} was trained on it, so it cannot validate the run. "
             "Choose with --last or --best."
         )
-    if not any(split.role == "valid" for split in dataset.splits.values()):
+    if not dataset.valid_sets:
         raise UserError(f"{folder} has no validation set to select by. Choose with --last.")
     return dataset

@@ -44,7 +44,7 @@ class Validator:
     def enabled(self) -> bool:
         """True if an interval of validation is not 0, and the dataset has a validation set."""
         config = self.config.validation
-        return bool((config.every_steps or config.every_epochs) and self.judge.sets)
+        return bool((config.every_steps or config.every_epochs) and self.judge.dataset.valid_sets)
 
     @property
     def done(self) -> bool:
@@ -71,7 +71,7 @@ class Validator:
         """Validate the model, or its moving average if any, on all sets, and return a judgement per set.
         Store the results of the first set in the position. All ranks call this."""
         with self._decoded():
-            judgements = [self.judge.judge(self.model, split) for split in self.judge.sets]
+            judgements = [self.judge.judge(self.model, split) for split in self.judge.dataset.valid_sets]
         # A checkpoint stores the position as JSON, whose keys are strings.
         step, self.position.judged_on = str(self.position.step), self.judge.first_set
         self.position.scores[step] = validation_score(judgements[0], self.config.validation.metric)
@@ -81,7 +81,7 @@ class Validator:
     def try_out(self, sentences: int) -> None:
         """Validate on the `sentences` longest of the lines to translate in each set. Store no scores."""
         with self._decoded():
-            for split in self.judge.sets:
+            for split in self.judge.dataset.valid_sets:
                 among = translated_lines(self.config.validation, split)
                 self.judge.judge(self.model, split, longest_lines(split, sentences, among))
 

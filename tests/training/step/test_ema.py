@@ -76,7 +76,7 @@ def judged(dataset: Dataset, identity: Identity, tensors: Mapping[str, torch.Ten
     load_weights(model, tensors, Path())
     settings = ValidationConfig(), TranslateConfig(), Group(Process(), CPU, timeout=0.0)
     judge = Judge(dataset, identity.tokenizers, *settings, MixedPrecision("fp32", CPU))
-    return judge.judge(model, judge.sets[0]).nll
+    return judge.judge(model, judge.dataset.valid_sets[0]).nll
 
 
 @pytest.mark.slow

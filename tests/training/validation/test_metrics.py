@@ -223,7 +223,7 @@ def test_the_sets_are_the_validation_sets_in_order_and_no_others(
         Path(f"{second}.{side}").write_bytes(Path(f"{dev}.{side}").read_bytes())
     make(tmp_path / "out", [toy], valid=[str(second), dev])
     two_sets = replace(judge(), dataset=open_dataset(tmp_path / "out"))
-    assert [split.name for split in two_sets.sets] == ["second", "dev"]
+    assert [split.name for split in two_sets.dataset.valid_sets] == ["second", "dev"]
 
 
 def test_some_lines_are_judged_as_they_are_among_all(
