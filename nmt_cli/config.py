@@ -123,6 +123,15 @@ def check(section: Any) -> None:
         raise UserError(*problems)
 
 
+class Section:
+    """A section whose settings cannot contradict each other. Creation only checks each value by `check`."""
+
+    __slots__ = ()
+
+    def __post_init__(self) -> None:
+        check(self)
+
+
 def _problems(label: str, value: object, kind: Any, key: "Field[Any]") -> list[str]:
     """Return messages about a wrong type or bounds of `value`, for the setting `key` named `label`."""
     if converted(value, kind) is None and not (value is None and NoneType in get_args(kind)):
@@ -257,7 +266,6 @@ def given_values(
 ) -> dict[str, object]:
     """Return the given values, unchecked, by the full names of settings. Skip texts without "=". Raise
     `UserError` for bad TOML."""
-    # Invalid assignments are left to `read`.
     return {entry.name: entry.value for entry in _entries(file, assignments, options, problems=[])}
 
 
@@ -336,11 +344,10 @@ def from_file(file: Path) -> Iterator[Entry]:
     except ValueError as error:
         raise UserError(f"{file} is not a TOML file: {error}") from error
     for section, values in sections.items():
-        if not isinstance(values, dict):
+        if isinstance(values, dict):
+            yield from (Entry(f"{section}.{name}", value, str(file)) for name, value in values.items())
+        else:
             yield Entry(section, values, str(file))
-            continue
-        for name, value in values.items():
-            yield Entry(f"{section}.{name}", value, str(file))
 
 
 def _from_assignment(text: str, problems: list[str]) -> Entry | None:

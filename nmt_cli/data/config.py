@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal
 
-from nmt_cli.config import Gone, check, setting
+from nmt_cli.config import Gone, Section, check, setting
 from nmt_cli.corpus.config import CorpusConfig
 from nmt_cli.errors import UserError
 from nmt_cli.setting_values import converted
@@ -12,7 +12,7 @@ from nmt_cli.text.config import TextConfig, TokenizerConfig, refuse_invalid_symb
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class FilterConfig:
+class FilterConfig(Section):
     """Which training pairs are dropped. 0, false and "" turn a filter off. Pairs with an empty side are
     always dropped."""
 
@@ -84,9 +84,6 @@ class FilterConfig:
 
     one_per_source: bool = False
     """Keep only the best target of each source. See one_per_target."""
-
-    def __post_init__(self) -> None:
-        check(self)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -187,7 +184,7 @@ class PreprocessConfig:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class BatchConfig:
+class BatchConfig(Section):
     """The pairs in a global batch, which one optimizer step sees. Lengths include the end token."""
 
     tokens: int = setting(25_000, least=1, kind="whole run")
@@ -203,9 +200,6 @@ class BatchConfig:
     def max_length(self) -> int:
         """Maximum tokens on either side of a training pair: the lower of `longest` and `tokens`."""
         return min(self.longest, self.tokens)
-
-    def __post_init__(self) -> None:
-        check(self)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from nmt_cli.config import Gone, changed, check, setting
+from nmt_cli.config import Gone, Section, changed, check, setting
 from nmt_cli.errors import UserError
 from nmt_cli.scoring.config import ScorerConfig
 
@@ -16,7 +16,7 @@ ONE = "validation searches for the one best translation, and nmt translate has t
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class InputConfig:
+class InputConfig(Section):
     """How input lines become sentences for the model."""
 
     too_long: TooLong = setting("split", everyday=True)
@@ -58,9 +58,6 @@ class InputConfig:
     gone: ClassVar[Mapping[str, Gone]] = {
         "most_unknown": Gone("a warning reports that more than a tenth of the tokens is unknown")
     }
-
-    def __post_init__(self) -> None:
-        check(self)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
-from nmt_cli.config import check, setting
+from nmt_cli.config import Section, setting
 
 Metric = Literal["bleu", "chrf", "chrf++", "ter", "paper-bleu"]
 Test = Literal["bootstrap", "randomization"]
@@ -29,26 +29,20 @@ class BleuConfig:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SignificanceConfig:
+class SignificanceConfig(Section):
     """Settings of the significance tests, which compare each system with the first."""
 
     samples: int = setting(0, least=0, everyday=True)
     """Resamples or trials. 0 means the default of sacrebleu: 1,000 resamples (bootstrap) or 10,000 trials
     (randomization)."""
 
-    def __post_init__(self) -> None:
-        check(self)
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ScorerConfig:
+class ScorerConfig(Section):
     """Settings of a command that scores translations."""
 
     timeout: int = setting(600, least=1, everyday=True)
     """Maximum seconds without output of the command. It may need some to load a model."""
-
-    def __post_init__(self) -> None:
-        check(self)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

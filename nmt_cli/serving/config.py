@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from nmt_cli.config import check, setting
+from nmt_cli.config import Section, setting
 from nmt_cli.decoding.config import InputConfig, SearchConfig
 from nmt_cli.errors import UserError
 
@@ -14,7 +14,7 @@ MAX_ALTERNATIVES = 5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ServerConfig:
+class ServerConfig(Section):
     """The limits of the server, the pivot language, and whether the port is shared."""
 
     most_waiting: int = setting(2000, least=1, everyday=True)
@@ -40,10 +40,6 @@ class ServerConfig:
 
     share_port: bool = setting(False)
     """Let other processes listen on the same port. The system then distributes connections over them."""
-
-    def __post_init__(self) -> None:
-        """Raise `UserError` for a value of a wrong type or out of bounds."""
-        check(self)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

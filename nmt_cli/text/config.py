@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import astuple, dataclass
 from typing import ClassVar, Literal
 
-from nmt_cli.config import Gone, changed, check, setting
+from nmt_cli.config import Gone, Section, changed, check, setting
 from nmt_cli.errors import UserError
 from nmt_cli.text.placeholders import OURS, family
 
@@ -142,7 +142,7 @@ class TokenizerConfig:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SamplingConfig:
+class SamplingConfig(Section):
     """Subword regularisation: random segmentation of the training pairs in each epoch."""
 
     source_dropout: float = setting(0.0, least=0, below=1, kind="whole run")
@@ -162,9 +162,6 @@ class SamplingConfig:
     gone: ClassVar[Mapping[str, Gone]] = {
         "nbest": Gone("all segmentations of a line are drawn from. A larger alpha prefers the likeliest", 0)
     }
-
-    def __post_init__(self) -> None:
-        check(self)
 
     def enabled_for(self, side: str) -> bool:
         """Return whether `side`, "source" or "target", has a dropout or an alpha that is not 0."""

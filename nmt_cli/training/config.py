@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from nmt_cli.config import Gone, changed, check, setting
+from nmt_cli.config import Gone, Section, changed, check, setting
 from nmt_cli.data.config import BatchConfig, MixingConfig
 from nmt_cli.decoding.config import BeamConfig
 from nmt_cli.errors import UserError
@@ -25,7 +25,7 @@ def refuse_two_units(section: object, *names: str) -> None:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class LossConfig:
+class LossConfig(Section):
     """The loss that training minimises."""
 
     smoothing: float = setting(0.1, least=0, below=1, everyday=True)
@@ -43,9 +43,6 @@ class LossConfig:
     def draws(self) -> int:
         """Draws of dropout for each pair: 2 with R-Drop, else 1."""
         return 2 if self.r_drop else 1
-
-    def __post_init__(self) -> None:
-        check(self)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -127,7 +124,7 @@ class ScheduleConfig:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TrainingConfig:
+class TrainingConfig(Section):
     """Length, precision and hardware of the run."""
 
     max_steps: int = setting(100_000, least=1)
@@ -190,9 +187,6 @@ class TrainingConfig:
         "give_up_after": Gone("a run ends after ten steps in a row that are not finite", 10),
         "graphs": Gone("no step is recorded as a CUDA graph"),
     }
-
-    def __post_init__(self) -> None:
-        check(self)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
