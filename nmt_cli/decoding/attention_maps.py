@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from nmt_cli.attention.groups import grouped
+from nmt_cli.decoding.forced import Pair
 from nmt_cli.model.layers import CrossAttention, SelfAttention
 from nmt_cli.model.transformer import GUIDED_HEAD, Transformer
-from nmt_cli.ragged import Layout, flat
+from nmt_cli.ragged import flat
 
 CERTAINTY = 4.0
 """How much more the certain heads count in an alignment. `recipes.benchmarks.markup` measures alignments."""
@@ -65,19 +66,13 @@ class AttentionMaps:
 
 
 @torch.inference_mode()
-def attention_maps(
-    model: Transformer, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]
-) -> list[AttentionMaps]:
+def attention_maps(model: Transformer, pairs: Sequence[Pair]) -> list[AttentionMaps]:
     """Return the attention maps of each pair of source and target ids, in the order of `pairs`.
 
     Add end tokens to the ids. Cut targets and their end tokens to the model's number of learned positions.
     Compute all pairs in one batch. Raise `RuntimeError` if a layer did not record its weights.
     """
-    limit = model.config.limit or None
-    sources = [model.source_vocabulary.ended(source) for source, _ in pairs]
-    targets = [model.target_vocabulary.ended(target)[:limit] for _, target in pairs]
-    (source_S, source), (target_T, target) = (flat(tokens, model.device) for tokens in (sources, targets))
-    kinds = _recorded(model, source_S, target_T, grouped(source), grouped(target, source))
+    sources, targets, kinds = _recorded(model, pairs)
     own = len(model.decoder) if model.config.decoder_history == "attention" else 0
     if [len(kind) for kind in kinds] != [len(model.encoder), own, len(model.decoder)]:
         raise RuntimeError(f"some attention layers were not recorded: {[len(kind) for kind in kinds]}")
@@ -104,16 +99,16 @@ def aligning_attention(cross_LHTS: Tensor, guided: bool) -> Tensor:
 
 
 def _recorded(
-    model: Transformer,
-    source_S: Tensor,
-    target_T: Tensor,
-    source: Layout,
-    target: Layout,
-    cross_only: bool = False,
-) -> tuple[list[list[Tensor]], ...]:
-    """Run `model.forward` once, and return all attention weights before dropout: of the encoder, of the
-    decoder, and of the decoder to the source. Each has for each layer and pair [H, queries, keys], on the
-    host. If `cross_only`, record only the decoder's attention to the source."""
+    model: Transformer, pairs: Sequence[Pair], cross_only: bool = False
+) -> tuple[list[list[int]], list[list[int]], tuple[list[list[Tensor]], ...]]:
+    """Run `model.forward` once on all pairs. Return their sources and targets with end tokens, targets cut to
+    the model's positions, and the attention weights before dropout: of the encoder, of the decoder, and of
+    the decoder to the source. Each has for each layer and pair [H, queries, keys], on the host. If
+    `cross_only`, record only the decoder's attention to the source."""
+    limit = model.config.limit or None
+    sources = [model.source_vocabulary.ended(source) for source, _ in pairs]
+    targets = [model.target_vocabulary.ended(target)[:limit] for _, target in pairs]
+    (source_S, source), (target_T, target) = (flat(tokens, model.device) for tokens in (sources, targets))
     encoder, decoder, cross = (list[list[Tensor]]() for _ in range(3))
     thread = get_ident()
 
@@ -123,22 +118,17 @@ def _recorded(
             layers = cross if isinstance(attention, CrossAttention) else own
             layers.append([x.cpu() for x in attention.weights(*inputs)])
 
-    modules: Sequence[nn.Module] = [
-        one for one in model.modules() if isinstance(one, SelfAttention | CrossAttention)
-    ]
-    if cross_only:
-        modules = [one for one in modules if isinstance(one, CrossAttention)]
+    kinds = CrossAttention if cross_only else SelfAttention | CrossAttention
     with ExitStack() as hooks:
-        for module in modules:
-            hooks.enter_context(module.register_forward_pre_hook(record))
-        model(source_S, target_T, source, target)
-    return encoder, decoder, cross
+        for module in model.modules():
+            if isinstance(module, kinds):
+                hooks.enter_context(module.register_forward_pre_hook(record))
+        model(source_S, target_T, grouped(source), grouped(target, source))
+    return sources, targets, (encoder, decoder, cross)
 
 
 @torch.inference_mode()
-def source_attention(
-    model: Transformer, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]
-) -> list[NDArray[np.float32]]:
+def source_attention(model: Transformer, pairs: Sequence[Pair]) -> list[NDArray[np.float32]]:
     """Return for each pair the attention [T, S + 1] of T target ids to S source ids and the end token.
 
     It is the `aligning_attention` at the step that predicts the id. Ids have no end tokens. The attention of
@@ -146,13 +136,7 @@ def source_attention(
     """
     if not pairs:
         return []
-    limit = model.config.limit or None
-    sources = [model.source_vocabulary.ended(source) for source, _ in pairs]
-    targets = [model.target_vocabulary.ended(target)[:limit] for _, target in pairs]
-    (source_S, source), (target_T, target) = (flat(tokens, model.device) for tokens in (sources, targets))
-    *_, cross = _recorded(
-        model, source_S, target_T, grouped(source), grouped(target, source), cross_only=True
-    )
+    _, _, (*_, cross) = _recorded(model, pairs, cross_only=True)
     attention = []
     for number, (source_ids, ids) in enumerate(pairs):
         layers_LHTS = torch.stack([layer[number] for layer in cross])
