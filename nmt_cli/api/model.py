@@ -54,7 +54,6 @@ def load(
     ['abc def']
     """
     from nmt_cli.checkpoints.finding import own_search
-    from nmt_cli.translation.loading import Where
     from nmt_cli.translation.loading import load as load_models
 
     if not paths or not all(isinstance(path, str | os.PathLike) for path in paths):
@@ -63,7 +62,7 @@ def load(
     if config is None:
         own = {f"search.{name}": value for name, value in own_search(folders[0]).items()}
         config = read(TranslateConfig, defaults=own)
-    return Model(load_models(folders, config, Where(device, devices, threads or 0, precision), scorer))
+    return Model(load_models(folders, config, device, devices, threads or 0, precision, scorer))
 
 
 class Model:

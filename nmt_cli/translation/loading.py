@@ -44,23 +44,6 @@ LOADED: WeakSet[Transformer] = WeakSet()
 
 
 @dataclass(frozen=True, slots=True)
-class Where:
-    """The devices and the numeric precision to translate with."""
-
-    device: str
-    """One of "cpu", "cuda" and "auto", which means "cuda" if there is a GPU."""
-
-    devices: int
-    """Number of GPUs."""
-
-    threads: int
-    """Number of workers on a CPU, with one thread each. 0 means one per available core."""
-
-    precision: Precision | None
-    """None means fp16 on a GPU and fp32 on a CPU."""
-
-
-@dataclass(frozen=True, slots=True)
 class Loaded:
     """Models that translate together as an ensemble, with a copy on each GPU."""
 
@@ -98,17 +81,24 @@ class Loaded:
 
 
 def load(
-    paths: Sequence[Path], config: TranslateConfig, where: Where, scorer: Scorer | None = None
+    paths: Sequence[Path],
+    config: TranslateConfig,
+    kind: str,
+    count: int,
+    threads: int,
+    precision: Precision | None,
+    scorer: Scorer | None = None,
 ) -> Loaded:
     """Read the models in `paths`, each a model, checkpoint or run folder, and prepare their weights for
-    `where`. Several models are an ensemble. The workers of a CPU share the models. Workers of several GPUs
-    load their own. Raise `UserError` for invalid folders, different vocabularies or too few GPUs. Also raise
-    `UserError` for settings of `config` that do not suit the models or the `scorer` of translations."""
+    `count` devices of a `kind`: auto, cpu or cuda. Several models are an ensemble. The `threads` workers of a
+    CPU (0: one per core) share the models. Workers of several GPUs load their own. Without `precision`, it is
+    fp16 on a GPU and fp32 on a CPU. Raise `UserError` for invalid folders, different vocabularies, too few
+    GPUs, or settings of `config` that do not suit the models or the `scorer` of translations."""
     check_scorer(config.search, scorer)
-    threads = where.threads or available_cores()
-    devices = first_devices(where.device, where.devices)
+    threads = threads or available_cores()
+    devices = first_devices(kind, count)
     device, start = devices[0], start_of_workers(devices[0])
-    precision = where.precision or usual_translating_precision(device)
+    precision = precision or usual_translating_precision(device)
     folders = [find_model(path) for path in paths]
     # PyTorch packs weights for its current number of threads, and a worker on a CPU has one thread.
     with restored_threads(), ThreadPoolExecutor(1) as executor:
@@ -121,13 +111,7 @@ def load(
         if not is_gpu(device):
             compiled.result()
     models = [model.transformer for model in read]
-    tokenizers = read[0].identity.tokenizers
-    for path, model in zip(paths, read, strict=True):
-        if model.identity.tokenizers.fingerprint != tokenizers.fingerprint:
-            raise UserError(
-                f"{path} and {paths[0]} have different vocabularies. The models of an ensemble must be "
-                "trained on the same dataset."
-            )
+    _refuse_different_vocabularies(paths, read)
     choose_kernels(models, device, FAMILIES if config.search.kernels == "plain" else ())
     Ensemble.of(models, config.search)  # raises UserError if the settings do not suit the models
     # Some model folders lack these values.
@@ -135,7 +119,7 @@ def load(
     ratio = max(model.identity.trained_on.get("length_ratio", 1.0) for model in read)
     # A calibration is valid for the probabilities of its own model only.
     calibration = read[0].identity.calibration if len(read) == 1 else None
-    translator = Translator(tokenizers, models, config, longest, ratio, calibration, scorer)
+    translator = Translator(read[0].identity.tokenizers, models, config, longest, ratio, calibration, scorer)
     LOADED.update(models)
     workers: Sequence[Load] = [partial(_only, models, os.getpid())] * (1 if is_gpu(device) else threads)
     if start == "spawn" and len(devices) > 1:
@@ -144,6 +128,16 @@ def load(
         workers = [partial(models_on, fixed, one, precision, {*refused}) for one in devices]
     annotates = all(TERMS in model.identity.trained_on for model in read)
     return Loaded(translator, models, workers, start, annotates)
+
+
+def _refuse_different_vocabularies(paths: Sequence[Path], models: Sequence[Model]) -> None:
+    """Raise `UserError` if the models in `paths` have different vocabularies."""
+    for path, model in zip(paths, models, strict=True):
+        if model.identity.tokenizers.fingerprint != models[0].identity.tokenizers.fingerprint:
+            raise UserError(
+                f"{path} and {paths[0]} have different vocabularies. The models of an ensemble must be "
+                "trained on the same dataset."
+            )
 
 
 def models_on(

@@ -14,7 +14,7 @@ from sacrebleu import BLEU, CHRF
 from nmt_cli.decoding.attention_maps import source_attention
 from nmt_cli.decoding.config import SearchConfig, TranslateConfig
 from nmt_cli.decoding.search.hypotheses import Hypothesis
-from nmt_cli.translation.loading import Where, load
+from nmt_cli.translation.loading import load
 from nmt_cli.translation.text.consensus import Choice, bleu, chrf, probabilities
 from nmt_cli.translation.text.ranking import rank
 
@@ -107,7 +107,7 @@ def test_the_most_frequent_sample_is_first() -> None:
 @pytest.mark.parametrize("measure", ["bleu", "chrf"])
 def test_the_whole_beam_is_ranked(made_models: Path, measure: Any) -> None:
     plain = TranslateConfig(search=SearchConfig(beam=6, n_best=6, length_penalty=1.0))
-    loaded = load([made_models / "copies"], plain, Where("cpu", 1, 1, "fp32"))
+    loaded = load([made_models / "copies"], plain, "cpu", 1, 1, "fp32")
     lines = ["abcde ab", "d", "", f"{'a' * 40}. {'b' * 40}."]
     every = loaded.translator.translate(loaded.models, lines)
     search = replace(plain.search, mbr=measure, n_best=2)
@@ -123,7 +123,7 @@ def test_the_whole_beam_is_ranked(made_models: Path, measure: Any) -> None:
 
 def test_every_translation_is_aligned_since_each_may_be_the_best(made_models: Path) -> None:
     search = SearchConfig(beam=3, n_best=3, mbr="chrf")
-    loaded = load([made_models / "copies"], TranslateConfig(search=search), Where("cpu", 1, 1, "fp32"))
+    loaded = load([made_models / "copies"], TranslateConfig(search=search), "cpu", 1, 1, "fp32")
     aligning = loaded.translator.searching(search, aligned=True)
     for one in aligning.translate(loaded.models, ["abcde ab", "", "d"]):
         for candidate in one.candidates:
@@ -137,6 +137,6 @@ def test_every_translation_is_aligned_since_each_may_be_the_best(made_models: Pa
 
 def test_the_number_of_samples_is_the_beam_size(made_models: Path) -> None:
     drawn = SearchConfig(sample=True, mbr="chrf", beam=16, n_best=16, seed=5)
-    loaded = load([made_models / "copies"], TranslateConfig(search=drawn), Where("cpu", 1, 1, "fp32"))
+    loaded = load([made_models / "copies"], TranslateConfig(search=drawn), "cpu", 1, 1, "fp32")
     (beam,) = loaded.translator.translate(loaded.models, ["abc"])
     assert len(beam.candidates) == 16

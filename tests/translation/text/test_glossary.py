@@ -11,7 +11,7 @@ from nmt_cli.decoding.config import SearchConfig, TranslateConfig
 from nmt_cli.errors import UserError
 from nmt_cli.text.placeholders import TERM, TERM_END
 from nmt_cli.text.tag_placement import units
-from nmt_cli.translation.loading import Loaded, Where, load
+from nmt_cli.translation.loading import Loaded, load
 from nmt_cli.translation.text.glossary import Glossary
 
 BEAM = SearchConfig(beam=4)
@@ -78,7 +78,7 @@ def test_settings_and_models_that_do_not_suit_a_glossary_are_refused(copier: Loa
 @pytest.fixture(scope="module")
 def annotating(made_models: Path) -> Loaded:
     """Return a model that copies its input, as if it had learnt annotations of terms."""
-    return load([made_models / "terms"], TranslateConfig(search=BEAM), Where("cpu", 1, 1, "fp32"))
+    return load([made_models / "terms"], TranslateConfig(search=BEAM), "cpu", 1, 1, "fp32")
 
 
 @pytest.mark.parametrize("setting", ["auto", "soft"])
