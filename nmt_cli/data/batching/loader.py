@@ -5,7 +5,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Self
 
 import torch
 
@@ -121,12 +120,6 @@ class Loader:
             while not self._ready.empty():
                 self._ready.get()
             self._thread.join(JOIN_SECONDS)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _work(self, epoch: int, number: int) -> None:
         """Queue prepared batches, pinned for a GPU, until the loader closes. Queue an error and end."""

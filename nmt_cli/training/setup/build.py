@@ -2,7 +2,7 @@
 
 import socket
 from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, closing
 from pathlib import Path
 
 import torch
@@ -176,4 +176,4 @@ def build_loader(
     )
     epoch, number = position.epoch, position.batch
     loader = Loader(batches, cut, group.device, epoch=epoch, number=number, look=guard.check_quickly)
-    return stack.enter_context(loader)
+    return stack.enter_context(closing(loader))

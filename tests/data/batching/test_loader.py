@@ -3,7 +3,7 @@
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
@@ -35,7 +35,7 @@ def split(split_of: SplitOf) -> Split:
 @contextmanager
 def loading(split: Split, folder: Path, cut: Cut, **position: Any) -> Iterator[Loader]:
     batches = Batches(split, BatchConfig(tokens=300, longest=28), 1, folder, planner=True)
-    with Loader(batches, cut, CPU, **position) as loader:
+    with closing(Loader(batches, cut, CPU, **position)) as loader:
         yield loader
 
 

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from copy import deepcopy
 from dataclasses import replace
 from functools import partial
@@ -52,7 +53,7 @@ def split(dataset: Dataset) -> Split:
 def loader(tmp_path_factory: pytest.TempPathFactory, split: Split) -> Iterator[Loader]:
     """Return a loader, which halves steps."""
     batches = Batches(split, BatchConfig(), 1, tmp_path_factory.mktemp("plan"), planner=True)
-    with Loader(batches, WHOLE, CPU) as loader:
+    with closing(Loader(batches, WHOLE, CPU)) as loader:
         yield loader
 
 
