@@ -50,11 +50,16 @@ def stored(run: Path, note: Callable[[str], None] = lambda text: None) -> TrainC
 
 def compared(run: Path, before: TrainConfig, config: TrainConfig, remedy: str) -> list[str]:
     """Return "name: old -> new" for each change. Raise `UserError` with `remedy` if a name is in `FIXED`."""
-    old, new = literals(before), literals(config)
-    changed = {name: f"{name}: {old[name]} -> {new[name]}" for name in new if old[name] != new[name]}
+    changed = differences(before, config)
     if fixed := "; ".join(text for name, text in changed.items() if name in FIXED):
         raise UserError(f"{run} was started with other settings ({fixed}), which cannot change. {remedy}")
     return [*changed.values()]
+
+
+def differences(before: TrainConfig, config: TrainConfig) -> dict[str, str]:
+    """Return "name: old -> new" for each setting that differs, by its full name."""
+    old, new = literals(before), literals(config)
+    return {name: f"{name}: {old[name]} -> {new[name]}" for name in new if old[name] != new[name]}
 
 
 def literals(config: TrainConfig) -> dict[str, str]:

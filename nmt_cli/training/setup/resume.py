@@ -23,7 +23,7 @@ from nmt_cli.runtime.devices import is_gpu, training_precisions
 from nmt_cli.runtime.locks import take_lock
 from nmt_cli.training.config import StartConfig, TrainConfig, ValidationConfig
 from nmt_cli.training.progress import Position, refuse_no_steps
-from nmt_cli.training.settings import CONFIG, changes, compared, literals, stored
+from nmt_cli.training.settings import CONFIG, changes, compared, differences, stored
 from nmt_cli.training.setup.build import precision_for
 from nmt_cli.training.step.ema import Ema
 from nmt_cli.training.step.trainer import MixedPrecision, Trainer
@@ -247,13 +247,11 @@ def _refuse_other_batches(checkpoint: Path, config: TrainConfig) -> None:
     """Raise `UserError` if settings of the batches differ from those of the run of `checkpoint`. Without
     these settings, as for a checkpoint that was copied alone, do nothing."""
     if before := stored(checkpoint.resolve().parents[1]):
-        old, new = literals(before), literals(config)
-        if changed := [
-            f"{name}: {old[name]} -> {new[name]}"
-            for name in new
-            if (name.partition(".")[0] in OF_BATCHES or name == SEED) and old[name] != new[name]
-        ]:
-            problem = f"{checkpoint} was trained on other batches ({'; '.join(changed)})"
+        changed = differences(before, config)
+        if names := [name for name in changed if name.partition(".")[0] in OF_BATCHES or name == SEED]:
+            problem = (
+                f"{checkpoint} was trained on other batches ({'; '.join(changed[name] for name in names)})"
+            )
             raise UserError(f"{problem}. Restore these settings, or leave data out of start.take.")
 
 
