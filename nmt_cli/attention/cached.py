@@ -21,16 +21,10 @@ from torch.nn import functional as F
 from nmt_cli.attention.projections import Heads
 from nmt_cli.ragged import Layout
 from nmt_cli.runtime.kernels.arrays import as_array
-from nmt_cli.runtime.kernels.loading import compiled_kernels
 
 ROUND = 8
 """More rows than this are rounded up to a multiple of it. Libraries prepare kernels for each new number of
 rows, which costs more than the added rows. Among fewer rows, an added row costs more."""
-
-
-def kernels() -> ModuleType | None:
-    """Return the module `compiled.py`, or None without Numba. The first call may compile for a while."""
-    return compiled_kernels("attention")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +88,7 @@ class Paths:
     """Number of nodes of each row: the first ones in its row of `nodes_RM`. Other entries are arbitrary."""
 
     compiled: ModuleType
-    """The module that `kernels` returns."""
+    """The module `attention.compiled`."""
 
     @staticmethod
     def of(rows: Rows, seen_BNM: Tensor, compiled: ModuleType) -> Paths:

@@ -10,11 +10,12 @@ import torch
 from torch import Tensor
 
 from nmt_cli.attention import padded
-from nmt_cli.attention.cached import Masked, Paths, Rows, Seen, attend_segments, kernels
+from nmt_cli.attention.cached import Masked, Paths, Rows, Seen, attend_segments
 from nmt_cli.attention.options import PLAIN, Options
 from nmt_cli.attention.projections import Heads, parts_of
 from nmt_cli.ragged import Layout
 from nmt_cli.runtime.kernels.families import usable
+from nmt_cli.runtime.kernels.loading import compiled_kernels
 
 WIDEST = {2: 512, 4: 256}
 """Maximum channels of a head in the fused kernel, by bytes per value."""
@@ -136,4 +137,4 @@ def one_thread_is_best(device: torch.device, rows: int) -> bool:
 
 def _compiled(device: torch.device, rows: int) -> ModuleType | None:
     """Return the compiled kernels, or None without Numba or if `one_thread_is_best` is False."""
-    return kernels() if one_thread_is_best(device, rows) else None
+    return compiled_kernels("attention") if one_thread_is_best(device, rows) else None

@@ -175,10 +175,6 @@ class CommandWithSettings(Command):
         super().__init__(*args, **kwargs)
         self.settings, self.defaults = settings, defaults or {}
 
-    def default_of(self, setting: Setting) -> object:
-        """Return the default of a setting in this command."""
-        return self.defaults.get(setting.name, setting.default)
-
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse `args` like `Command`. With --settings, nothing is required, as the command does not run."""
         required = [param for param in self.params if param.required]
@@ -205,9 +201,10 @@ class CommandWithSettings(Command):
         """Write the common settings with their defaults to the help, and then the example."""
         title = f"Common settings (--set KEY=VALUE; {ctx.command_path} {LIST_ALL} lists all)"
         with formatter.section(title):
-            common = [setting for setting in describe(self.settings) if setting.everyday]
+            common = {one.name: one for one in describe(self.settings) if one.everyday}
+            defaults = {name: self.defaults.get(name, one.default) for name, one in common.items()}
             formatter.write_dl(
-                [(f"{s.name} = {toml_literal(self.default_of(s))}", s.summary) for s in common]
+                [(f"{name} = {toml_literal(defaults[name])}", one.summary) for name, one in common.items()]
             )
         super().format_epilog(ctx, formatter)
 

@@ -149,19 +149,15 @@ def _lock(staging: Path, out: Path) -> int:
     lock = os.open(staging, os.O_RDONLY)
     try:
         take_lock(lock, staging.parent)
+        if not staging.exists() or os.fstat(lock).st_ino != staging.stat().st_ino:
+            raise BlockingIOError
     except BaseException as error:
         os.close(lock)
         if isinstance(error, BlockingIOError):
-            raise _busy(out) from error
+            busy = f"another run is writing {out} now. Wait for it, or choose another path."
+            raise UserError(busy) from error
         raise
-    if not staging.exists() or os.fstat(lock).st_ino != staging.stat().st_ino:
-        os.close(lock)
-        raise _busy(out)
     return lock
-
-
-def _busy(out: Path) -> UserError:
-    return UserError(f"another run is writing {out} now. Wait for it, or choose another path.")
 
 
 def reach_disk(path: Path) -> None:

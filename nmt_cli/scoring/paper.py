@@ -40,15 +40,12 @@ class PaperProtocol:
 
     def hypothesis(self, line: str) -> str:
         """Return a line of a system's output as words with spaces between, after `replace_punctuation`."""
-        return self._words(replace_punctuation(line))
+        # The original also escapes `&` as `&amp;`. It does so on both sides, which changes no score.
+        return split_compounds(self._moses.tokenize(replace_punctuation(line)))
 
     def reference(self, line: str) -> str:
         """Return a line of a reference as words with spaces between, after `straighten_quotes`."""
-        return self._words(straighten_quotes(line))
-
-    def _words(self, line: str) -> str:
-        # The original also escapes `&` as `&amp;`. It does so on both sides, which changes no score.
-        return split_compounds(self._moses.tokenize(line))
+        return split_compounds(self._moses.tokenize(straighten_quotes(line)))
 
 
 def replace_punctuation(line: str) -> str:

@@ -71,13 +71,8 @@ class Normalizer:
         # Only in long lines, so that ordinary lines never change.
         if len(text) > LONG:
             text = interrupt_marks(text)
-        match self._config.unicode:
-            case "nfc":
-                return unicodedata.normalize("NFC", text)
-            case "nfkc":
-                return unicodedata.normalize("NFKC", text)
-            case "none":
-                return text
+        form = self._config.unicode
+        return text if form == "none" else unicodedata.normalize("NFC" if form == "nfc" else "NFKC", text)
 
 
 def interrupt_marks(text: str) -> str:

@@ -16,13 +16,11 @@ from nmt_cli.scoring.texts import read_hypotheses, refuse_second_stdin, refuse_u
 from nmt_cli.text.placeholders import Values
 from nmt_cli.text.tokenizer import Tokenizer
 from nmt_cli.text.tokenizers import Tokenizers
+from nmt_cli.translation.arguments import Pair
 from nmt_cli.translation.checks.output_checks import check_finite
 from nmt_cli.translation.loading import Loaded
 from nmt_cli.translation.text.unit_shares import token_ends
 from nmt_cli.translation.translator import Candidate, Line
-
-Pair = tuple[str, str]
-"""A source and its translation as raw text."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -195,7 +195,8 @@ class Translator:
         pieces = sum(len(one.ids) for one in sentences)
         if too_long := any(len(one.ids) > self.longest for one in sentences):
             sentences = [part for one in sentences for part in _fitting(one, self)]
-        _refuse_parts(number, len(sentences))
+        if (count := len(sentences)) > MAX_PARTS:
+            raise UserError(f"line {number:,} has {count:,} sentences, more than {MAX_PARTS:,}. Split it.")
         prefix = self._masked(prefix, sentences[0].values) if sentences else prefix
         # Without symbols for placeholders, lost ones are put back by the alignment of words.
         lossy = not self._placeholders and MASKED.search(source) is not None
@@ -294,12 +295,6 @@ class Translator:
         return self.translations(
             [(line, [hypotheses[one.key] for one in line.sentences]) for line in prepared]
         )
-
-
-def _refuse_parts(number: int, count: int) -> None:
-    """Raise `UserError` if line `number` has a `count` of sentences above `MAX_PARTS`."""
-    if count > MAX_PARTS:
-        raise UserError(f"line {number:,} has {count:,} sentences, more than {MAX_PARTS:,}. Split it.")
 
 
 def _can_write(translator: Translator, number: int, sentences: Sequence[Sentence]) -> bool:

@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from nmt_cli.attention import dispatch
-from nmt_cli.attention.cached import Masked, Paths, Rows, Seen, kernels
+from nmt_cli.attention.cached import Masked, Paths, Rows, Seen
 from nmt_cli.attention.dispatch import FEW_ROWS, follower
 from nmt_cli.attention.projections import Heads
+from nmt_cli.runtime.kernels.loading import compiled_kernels
 
 
 def plain(rows: Rows, seen_BNM: Tensor, dtype: torch.dtype) -> Seen:
@@ -23,7 +24,7 @@ def at_once(rows: Rows, seen_BNM: Tensor, dtype: torch.dtype) -> Seen:
 
 
 def compiled(rows: Rows, seen_BNM: Tensor, dtype: torch.dtype) -> Seen:
-    module = kernels()
+    module = compiled_kernels("attention")
     assert module, "the tests need Numba"
     return Paths.of(rows, seen_BNM, module)
 
@@ -103,7 +104,7 @@ def test_kernels_are_used_with_one_thread_or_for_few_rows(
     with monkeypatch.context() as patch:
         patch.setattr(torch, "get_num_threads", lambda: 2)
         assert follower(rows, torch.float32) and not follower(many, torch.float32)
-    monkeypatch.setattr(dispatch, "kernels", lambda: None)
+    monkeypatch.setattr(dispatch, "compiled_kernels", lambda subpackage: None)
     assert not follower(rows, torch.float32)
 
 

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from nmt_cli.attention import dispatch
-from nmt_cli.attention.cached import kernels
 from nmt_cli.model import cache as cache_module
 from nmt_cli.model.cache import DecodingCache
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.model.tree import token_tree
 from nmt_cli.ragged import Layout
+from nmt_cli.runtime.kernels.loading import compiled_kernels
 
 Batch = tuple[Tensor, Tensor, Layout, Layout]
 
@@ -32,13 +32,13 @@ CONFIGS = {
 }
 
 
-@pytest.fixture(autouse=True, params=[kernels, lambda: None], ids=["compiled", "plain"])
+@pytest.fixture(autouse=True, params=[compiled_kernels, lambda subpackage: None], ids=["compiled", "plain"])
 def small_blocks(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[None]:
     """Reserve memory for 3 steps, and attend to 2 sentences at a time, so short tests exceed both."""
     monkeypatch.setattr(cache_module, "FIRST_STEPS", 3)
     monkeypatch.setattr(token_tree, "NODES_ROUNDED_TO", 2)
     monkeypatch.setattr(dispatch, "PART", {"cpu": 2})
-    monkeypatch.setattr(dispatch, "kernels", request.param)
+    monkeypatch.setattr(dispatch, "compiled_kernels", request.param)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # compiled kernels are used with one thread
     yield

@@ -177,19 +177,13 @@ class Trainer:
             except MEMORY_ERRORS as error:
                 if not out_of_memory(error):
                     raise
-                self._refuse_halving(number, batch, error)
+                if len(batch.micro_batches) >= sum(len(part.pairs) for part in batch.micro_batches):
+                    raise UserError(
+                        f"a single pair does not fit the memory of {self.precision.device} in step {number}. "
+                        "Lower batch.longest, or use a smaller model."
+                    ) from error
             release_unused(self.precision.device)
             batch = loader.halved(batch)
-
-    def _refuse_halving(self, number: int, batch: LocalBatch, error: Exception) -> None:
-        """Raise `UserError` from `error` if all micro-batches of step `number` have one pair each. Otherwise
-        return, since a micro-batch can be halved."""
-        device = self.precision.device
-        if len(batch.micro_batches) >= sum(len(part.pairs) for part in batch.micro_batches):
-            raise UserError(
-                f"a single pair does not fit the memory of {device} in step {number}. Lower batch.longest, "
-                "or use a smaller model."
-            ) from error
 
     def _forward_backward(self, part: MicroBatch, target_tokens: int, *, first: bool) -> None:
         """Compute the gradients and losses of a micro-batch, and add them to the earlier ones. If `first`,

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from nmt_cli.attention import dispatch
-from nmt_cli.attention.cached import kernels
 from nmt_cli.attention.dispatch import LONGEST_WALKED
 from nmt_cli.decoding.fast.few_rows import MOST_PIECES, MOST_ROWS, FewRows
 from nmt_cli.decoding.fast.packed import pack
@@ -20,6 +19,7 @@ from nmt_cli.model.transformer import Transformer
 from nmt_cli.ragged import flat
 from nmt_cli.runtime.devices import Precision
 from nmt_cli.runtime.kernels import standby, torch_private
+from nmt_cli.runtime.kernels.loading import compiled_kernels
 from nmt_cli.runtime.kernels.torch_private import Int8Matrix, multiplies_int8
 from nmt_cli.runtime.threads import restored_threads, set_own_threads
 
@@ -107,7 +107,7 @@ def test_each_step_has_the_logits_of_the_plain_model(
 
     monkeypatch.setattr(FewRows, "step", counted)
     actual = searched(ours, slots, 12)
-    monkeypatch.setattr(dispatch, "kernels", lambda: None)
+    monkeypatch.setattr(dispatch, "compiled_kernels", lambda subpackage: None)
     expected = searched(model.double(), slots, 12)
     assert taken == [2 * slots] * 12 and (actual - expected).abs().max() < 1e-4 * expected.abs().max()
 
@@ -159,4 +159,4 @@ def test_weights_in_an_unexpected_layout_are_not_read(
     build: Callable[..., Transformer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch_private, "OUTPUTS_PER_BLOCK", 32)
-    assert kernels() and packed(build(POST)).few_rows is None
+    assert compiled_kernels("attention") and packed(build(POST)).few_rows is None
