@@ -7,6 +7,8 @@ from pathlib import Path
 from nmt_cli.demo.lexicon import Pair
 from nmt_cli.demo.phrases import RandomPhrases
 from nmt_cli.demo.sentences import sentence
+from nmt_cli.errors import UserError
+from nmt_cli.runtime.atomic import file_written_whole
 
 SIZES = {"train": 20_000, "valid": 500, "test": 500}
 
@@ -37,7 +39,12 @@ def corpus(split: str, size: int, seed: int) -> list[Pair]:
     return [*pairs.values()]
 
 
-def write(pairs: Sequence[Pair], folder: Path, split: str) -> None:
-    """Write the pairs into the files `split`.en and `split`.de in `folder`, one sentence per line."""
+def write(pairs: Sequence[Pair], folder: Path, split: str, *, replace: bool = True) -> None:
+    """Write the pairs into the files `split`.en and `split`.de in `folder`, one sentence per line. Without
+    `replace`, raise `UserError` if one of them exists with other content."""
     for language, lines in (("en", [pair.en for pair in pairs]), ("de", [pair.de for pair in pairs])):
-        (folder / f"{split}.{language}").write_text("".join(f"{x}\n" for x in lines), "utf-8", newline="\n")
+        path, content = folder / f"{split}.{language}", "".join(f"{x}\n" for x in lines).encode()
+        if not replace and path.exists() and path.read_bytes() != content:
+            raise UserError(f"{path} exists, and is not of this demo. Choose another folder by --out.")
+        with file_written_whole(path) as file:
+            file.write(content)

@@ -32,7 +32,7 @@ def demo(out: Path, quiet: bool) -> None:
 
     (out / "corpus").mkdir(parents=True, exist_ok=True)
     for split, size in SIZES.items():
-        write(corpus(split, size, seed=1), out / "corpus", split)
+        write(corpus(split, size, seed=1), out / "corpus", split, replace=False)
     for words in commands(out):
         if not quiet:
             click.echo(f"\n$ {shlex.join(['nmt', *words])}", err=True)

@@ -53,6 +53,18 @@ def test_a_command_that_fails_ends_the_demo(tiny: Path, nmt: Nmt, monkeypatch: p
     assert result.stderr.endswith("Error: nmt info failed with exit code 1. See its message above.\n")
 
 
+def test_the_demo_keeps_the_text_of_others(tiny: Path, nmt: Nmt) -> None:
+    mine = tiny / "corpus" / "train.de"
+    mine.parent.mkdir(parents=True)
+    mine.write_text("Mein eigener Text.\n")
+    result = nmt("demo", "--out", tiny)
+    assert result.returncode == 1
+    assert result.stderr == (
+        f"Error: {mine} exists, and is not of this demo. Choose another folder by --out.\n"
+    )
+    assert mine.read_text() == "Mein eigener Text.\n"
+
+
 @pytest.mark.parametrize(
     ("reaction", "message"),
     [("trap 'exit 130' INT", ""), ("", "Error: interrupted.\n")],
@@ -61,9 +73,18 @@ def test_a_command_that_fails_ends_the_demo(tiny: Path, nmt: Nmt, monkeypatch: p
 def test_an_interrupt_is_reported_once(
     tiny: Path, nmt: Nmt, monkeypatch: pytest.MonkeyPatch, reaction: str, message: str
 ) -> None:
-    script = f"{reaction}\nkill -INT $PPID\nwhile :; do sleep 0.01; done"
-    popen = SimpleNamespace(Popen=lambda _: subprocess.Popen(["sh", "-c", script]))
-    monkeypatch.setattr(command, "subprocess", popen)
+    class Interrupted(subprocess.Popen[bytes]):
+        def __init__(self, _: list[str]) -> None:
+            script = f"{reaction}\necho ready\nwhile :; do sleep 0.01; done"
+            super().__init__(["sh", "-c", script], stdout=subprocess.PIPE)
+
+        def wait(self, timeout: float | None = None) -> int:
+            assert self.stdout
+            if not self.stdout.closed and self.stdout.readline():
+                raise KeyboardInterrupt
+            return super().wait(timeout)
+
+    monkeypatch.setattr(command, "subprocess", SimpleNamespace(Popen=Interrupted))
     before = signal.getsignal(signal.SIGINT)
     result = nmt("demo", "--out", tiny, "--quiet")
     signal.signal(signal.SIGINT, before)
