@@ -142,7 +142,7 @@ WITHOUT_DROPOUT = ("--set", "model.residual_dropout=0", "--set", "model.embeddin
         ),
         (("--set", "schedule.decay=0.1"), "have no effect with noam. Set schedule.kind to plateau"),
         (("--set", "validation.least_improvement=-1"), "least_improvement = -1 was removed: any improvement"),
-        (("--init-from", "nowhere"), "Error: nowhere does not exist. Check the path."),
+        (("--init-from", "nowhere"), "/nowhere does not exist. Check the path."),
         (("--set", "model.heads=3"), "width is 16, which is not a multiple of the 3 heads"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",

@@ -69,7 +69,7 @@ def their_translations(
 ) -> list[tuple[list[int] | None, float | None]]:
     """Return the ids and the score of each line's translation into the language `target`, a code."""
     start = tokenizer.convert_tokens_to_ids(target)
-    options = {"forced_bos_token_id": start, "length_penalty": 1.0, "min_new_tokens": 6, "max_length": 40}
+    options = {"forced_bos_token_id": start, "length_penalty": 1.0, "min_new_tokens": 7, "max_length": 40}
     return generated(theirs, [tokenizer(line).input_ids for line in lines], beam, **options)
 
 

@@ -52,7 +52,7 @@ def test_candidates_are_the_last_the_best_and_averages_of_existing_checkpoints(
     assert names(averages(run)) == {"last": [2], "best": [1], "average of 2": [1, 2]}
     save(run, identity, range(3, 7), scores)
     assert names(averages(run)) == {
-        **{"last": [6], "best": [3], "average of 2": [5, 6]},
+        **{"last": [6], "best": [4], "average of 2": [5, 6]},
         **{"average of 3": [4, 5, 6], "average of 5": [2, 3, 4, 5, 6]},
     }
     save(run, identity, range(7, 41), scores)
