@@ -3,7 +3,8 @@
 # A STAGE is a folder of run.sh, such as run/tok-tiny-en-de-1/8000. It scores the last checkpoint of the first
 # STAGE, the model chosen there, the model of each other STAGE, the ensemble of all of them, and the ensemble with
 # minimum Bayes risk (search.mbr). Each has the length penalty and beam that are best on the validation set, and is
-# compared with the previous one by paired bootstrap. All files go into OUT/steps.
+# compared with the previous one by paired bootstrap. A STAGE may also be a student of recipes/distillation, such as
+# run/tok-tiny-1/student. As the first STAGE, it has no row of its last checkpoint. All files go into OUT/steps.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 source "$here/../environment.sh"
@@ -18,7 +19,7 @@ while getopts d:o:p: option; do
 done
 shift $((OPTIND - 1))
 if [ $# -lt 2 ] || [ -z "$data" ] || [ ! -d "$2/model" ]; then
-    sed -n '2,6s/^# //p' "$0" >&2
+    sed -n '2,7s/^# //p' "$0" >&2
     exit 2
 fi
 language=$1 stages=("${@:2}")
@@ -27,8 +28,11 @@ text=${text%%-*}
 source "$here/texts.sh"
 
 first=${stages[0]}
-last=$(dirname "$first")/training/checkpoints/step-$(printf %08d "$(basename "$first")")
-for model in "$last" "${stages[@]/%//model}"; do
+last=()
+if [[ $(basename "$first") =~ ^[0-9]+$ ]]; then
+    last=("$(dirname "$first")/training/checkpoints/step-$(printf %08d "$(basename "$first")")")
+fi
+for model in "${last[@]}" "${stages[@]/%//model}"; do
     [ -d "$model" ] || { echo "Error: there is no $model (any more); name stages of run.sh, first its newest." >&2; exit 1; }
 done
 
@@ -49,7 +53,7 @@ named() { # STAGE
 }
 
 rm -rf "$out/steps"
-step "$(named "$first"), last checkpoint" "$last"
+[ ${#last[@]} -eq 0 ] || step "$(named "$first"), last checkpoint" "${last[@]}"
 for stage in "${stages[@]}"; do
     step "$(named "$stage"), chosen" "$stage/model"
 done
