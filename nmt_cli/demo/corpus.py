@@ -1,7 +1,7 @@
 """The corpus of `nmt demo`: English and German sentences from a small grammar, without a download."""
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from nmt_cli.demo.lexicon import Pair
@@ -39,12 +39,17 @@ def corpus(split: str, size: int, seed: int) -> list[Pair]:
     return [*pairs.values()]
 
 
-def write(pairs: Sequence[Pair], folder: Path, split: str, *, replace: bool = True) -> None:
-    """Write the pairs into the files `split`.en and `split`.de in `folder`, one sentence per line. Without
-    `replace`, raise `UserError` if one of them exists with other content."""
-    for language, lines in (("en", [pair.en for pair in pairs]), ("de", [pair.de for pair in pairs])):
-        path, content = folder / f"{split}.{language}", "".join(f"{x}\n" for x in lines).encode()
+def write(sets: Mapping[str, Sequence[Pair]], folder: Path, *, replace: bool = True) -> None:
+    """Write the pairs of each set into the files NAME.en and NAME.de in `folder`, one sentence per line.
+    Without `replace`, raise `UserError` before writing if one of them exists with other content."""
+    files = {
+        folder / f"{name}.{language}": "".join(f"{getattr(pair, language)}\n" for pair in pairs).encode()
+        for name, pairs in sets.items()
+        for language in ("en", "de")
+    }
+    for path, content in files.items():
         if not replace and path.exists() and path.read_bytes() != content:
             raise UserError(f"{path} exists, and is not of this demo. Choose another folder by --out.")
+    for path, content in files.items():
         with file_written_whole(path) as file:
             file.write(content)

@@ -59,8 +59,8 @@ def main() -> None:
     except ValueError as error:
         sys.exit(f"Error: {error}")
     options.out.mkdir(parents=True, exist_ok=True)
+    write(corpora, options.out)
     for split, pairs in corpora.items():
-        write(pairs, options.out, split)
         print(f"{split}: {len(pairs)} pairs in {options.out / split}.en and .de")
     for pair in corpora["train"][:SAMPLES]:
         print(f"  {pair.en}\n  {pair.de}")

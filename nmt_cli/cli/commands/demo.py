@@ -31,8 +31,8 @@ def demo(out: Path, quiet: bool) -> None:
     from nmt_cli.demo.corpus import SIZES, corpus, write
 
     (out / "corpus").mkdir(parents=True, exist_ok=True)
-    for split, size in SIZES.items():
-        write(corpus(split, size, seed=1), out / "corpus", split, replace=False)
+    sets = {split: corpus(split, size, seed=1) for split, size in SIZES.items()}
+    write(sets, out / "corpus", replace=False)
     for words in commands(out):
         if not quiet:
             click.echo(f"\n$ {shlex.join(['nmt', *words])}", err=True)

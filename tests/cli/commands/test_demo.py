@@ -54,7 +54,7 @@ def test_a_command_that_fails_ends_the_demo(tiny: Path, nmt: Nmt, monkeypatch: p
 
 
 def test_the_demo_keeps_the_text_of_others(tiny: Path, nmt: Nmt) -> None:
-    mine = tiny / "corpus" / "train.de"
+    mine = tiny / "corpus" / "test.de"
     mine.parent.mkdir(parents=True)
     mine.write_text("Mein eigener Text.\n")
     result = nmt("demo", "--out", tiny)
@@ -63,6 +63,7 @@ def test_the_demo_keeps_the_text_of_others(tiny: Path, nmt: Nmt) -> None:
         f"Error: {mine} exists, and is not of this demo. Choose another folder by --out.\n"
     )
     assert mine.read_text() == "Mein eigener Text.\n"
+    assert [*mine.parent.iterdir()] == [mine]
 
 
 @pytest.mark.parametrize(
