@@ -16,25 +16,48 @@ from typing import Literal
 Dialect = Literal["html", "xml"]
 
 ATTRIBUTES = r"""(?:[^=>]|=\s*+(?:"[^"]*+"|'[^']*+'|(?!["'])))*+"""
-TAG = re.compile(rf"<(?P<close>/?)(?P<name>[A-Za-z][^\s/>]*+){ATTRIBUTES}>")
-"""A complete tag. Its quoted values may contain any characters."""
+NAME_START = (
+    ":_a-z\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u02ff\u0370-\u037d\u037f-\u1fff\u200c\u200d\u2070-\u218f"
+    "\u2c00-\u2fef\u3001-\ud7ff\uf900-\ufdcf\ufdf0-\ufffd\U00010000-\U000effff"
+)
+NAME_PART = NAME_START + ".0-9\u00b7\u0300-\u036f\u203f\u2040-"
+"""The characters that begin a name of XML, and those in a name."""
 
-XML = (
+NAMES: dict[Dialect, str] = {
+    "html": r"[a-z][^\s/>]*+",
+    "xml": rf"(?:[a-z][^\s/>]*+|[{NAME_START}][{NAME_PART}]*+(?=[\s/>]|\Z))",
+}
+"""The names of elements. A fragment of XML, which need not be correct, may have others, such as <a@b.org>."""
+
+LITERALS = r""""[^"]*+(?:"|\Z)|'[^']*+(?:'|\Z)"""
+DOCTYPE = rf"""<!DOCTYPE(?:[^][<>"']|{LITERALS})*+"""
+"""A document type of XML up to its internal subset, in brackets, or its end."""
+
+SUBSET = rf"""(?:[^]<"']|{LITERALS}|<!--.*?(?:-->|\Z)|<\?.*?(?:\?>|\Z)|<)*+"""
+"""Declarations of entities and elements. In quotes and comments they may contain brackets and tags."""
+
+PART = (
     r"(?P<void><!--.*?(?:-->|\Z)|<\?[^>]*+(?:>|\Z)|\{\\[^{}]*+\}|<\d++:[\d:.]++>)"
     r"|(?P<declaration><!\[CDATA\[.*?(?:\]\]>|\Z)|<![^>]*+(?:>|\Z))"
-    rf"|{TAG.pattern}|(?P<unfinished></?[a-z].*)"
 )
 RAW = (
     rf"(?P<raw><(?P<element>script|style|textarea)(?=[\s/>]){ATTRIBUTES}>"
     r".*?(?:</(?P=element)(?=[\s/>])[^>]*+(?:>|\Z)|\Z))"
 )
-XML_ONLY = r"(?P<instruction><\?.*?(?:\?>|\Z))|(?P<entity>&[a-z_][\w.-]*+;)"
+PHP = r"(?P<instruction><\?(?:php\b|=|\s).*?(?:\?>|\Z))"
+INSTRUCTION = r"(?P<instruction><\?.*?(?:\?>|\Z))"
+ENTITY = rf"(?P<entity>&[{NAME_START}][{NAME_PART}]*+;)"
+TYPE = rf"(?P<type>{DOCTYPE}(?:\[{SUBSET}(?:\]|\Z))?[^>]*+(?:>|\Z))"
+SPECIAL: dict[Dialect, str] = {"html": f"{RAW}|{PHP}", "xml": f"{INSTRUCTION}|{ENTITY}|{TYPE}"}
 MARKUP = {
-    dialect: re.compile(pattern, re.IGNORECASE | re.DOTALL)
-    for dialect, pattern in (("xml", f"{XML_ONLY}|{XML}"), ("html", f"{RAW}|{XML}"))
+    dialect: re.compile(
+        rf"{SPECIAL[dialect]}|{PART}|<(?P<close>/?)(?P<name>{name}){ATTRIBUTES}>|(?P<unfinished></?{name}.*)",
+        re.IGNORECASE | re.DOTALL,
+    )
+    for dialect, name in NAMES.items()
 }
-"""A tag, comment, declaration, or code of subtitles such as {\\an8}. In HTML also an element with raw text,
-and in XML a reference to an entity.
+"""A tag, comment, declaration, instruction, or code of subtitles such as {\\an8}. In HTML also an element
+with raw text, and in XML a reference to an entity.
 Without its end, it extends to the end of the document. Every other "<" is text."""
 
 UNTRANSLATED = frozenset("code kbd math pre samp svg template var".split())

@@ -118,6 +118,49 @@ def test_an_element_of_xml_is_inline_if_its_parent_has_text(document: str, expec
     assert texts(document, dialect="xml") == expected
 
 
+@pytest.mark.parametrize(
+    "name", ["_p", ":p", "Überschrift", "标题", "абзац", "\U00020000", "x:Öl", "a\u0301", "é·1", "ስም"]
+)
+def test_names_of_xml_may_begin_with_any_letter(name: str) -> None:
+    document = f"<r><{name}>one</{name}><p>two</p><p>three <{name} a='>'>four</{name}></p></r>"
+    assert texts(document, dialect="xml") == ["one", "two", "three four"]
+    (entity,) = (one for one in blocks(f"<r>one &{name};</r>", "xml") if one.text)
+    assert [one.opening for one in entity.elements] == [f"&{name};"]
+
+
+@pytest.mark.parametrize("text", ["1 <3 2", "<_<", "<:-)", "a <- b", "<·a>", "<\u0301a>"])
+def test_other_brackets_in_xml_are_text(text: str) -> None:
+    assert texts(f"x {text} <b>c</b>", dialect="xml") == [f"x {text} c"]
+
+
+@pytest.mark.parametrize(
+    "subset",
+    [
+        '<!ENTITY % ents SYSTEM "entities.ent">\n%ents;\n',
+        "<!-- names: don't see <names> ] and others -->",
+        "<?tool ]> ' ?>",
+        '<!ENTITY product "<b>Super</b> ]> Thing">',
+        "<!ENTITY product '\">'>",
+        "<!ELEMENT p (#PCDATA)><!ATTLIST p a CDATA 'b'>",
+        "",
+    ],
+)
+@pytest.mark.parametrize("before", ["", ' PUBLIC "-//a>//[" "b.dtd"', " SYSTEM '>'"])
+def test_the_declarations_of_an_xml_document_stay(subset: str, before: str) -> None:
+    head = f"<!DOCTYPE r{before} [{subset}] >"
+    first, *_ = parts = blocks(f"{head}<r>one &product;</r>", "xml")
+    assert first.raw == f"{head}<r>" and [one.text for one in parts if one.text] == ["one"]
+
+
+@pytest.mark.parametrize(
+    "code", ["<?php echo 'a > b'; ?>", "<?= $a->b ?>", "<? if ($a > 1): ?>", "<?php\n$a->b() ?>"]
+)
+def test_php_in_html_ends_with_its_mark(code: str) -> None:
+    (block,) = blocks(f"one {code} two")
+    assert (block.text, [one.opening for one in block.elements]) == ("one two", [code])
+    assert texts("<?xml:namespace prefix = o />one") == ["one"]
+
+
 def test_a_translation_does_not_end_its_cdata_section() -> None:
     (block,) = (one for one in blocks("<p><![CDATA[a]]></p>", "xml") if one.text)
     content = block.escape("x ]]> & y")
@@ -161,6 +204,15 @@ def test_deep_elements_end_the_block() -> None:
             "<![CDATA[",
             "= ",
             "<![CDATA[<a]]>",
+            "<_a",
+            "<ü='",
+            "&ü",
+            "<!DOCTYPE",
+            "<!DOCTYPE[",
+            "<!DOCTYPE[<!--",
+            "<!DOCTYPE[<?]",
+            '<!DOCTYPE[]"',
+            "<?php",
             "{\\",
             "<0:",
         ),
