@@ -211,10 +211,10 @@ class Model:
         >>> model.translate_document("1\\n00:00:01,000 --> 00:00:02,000\\nOne\\nis.\\n", "srt")
         '1\\n00:00:01,000 --> 00:00:02,000\\nOne\\nis.\\n'
         """
-        from nmt_cli.text.formats import blocks_of
+        from nmt_cli.text.formats import XML_FORMS, blocks_of
         from nmt_cli.translation.document import cut
 
-        document = cut(blocks_of(text, form), self.sentences)
+        document = cut(blocks_of(text, form), self.sentences, is_xml=form in XML_FORMS)
         sentences, aligned, texts = document.sentences, document.has_tags, []
         for one in self.translations(sentences, search, aligned=aligned, glossary=glossary):
             report(one)

@@ -8,6 +8,7 @@ from typing import Literal, get_args
 
 from nmt_cli.errors import UserError
 from nmt_cli.text.markup import SPACES, Block, blocks, escaped, markup_tokens, text_or_html
+from nmt_cli.text.well_formed import tags_of
 
 Format = Literal["html", "xml", "xliff", "po", "srt", "vtt"]
 
@@ -16,6 +17,8 @@ SUFFIXES: dict[str, Format] = {
     **{f".{name}": name for name in FORMATS},
     **{".htm": "html", ".xhtml": "xml", ".xlf": "xliff", ".pot": "po"},
 }
+
+XML_FORMS = {"xml", "xliff"}
 
 SIGNS = {"xliff": "<source", "po": "msgid", "srt": "-->", "vtt": "-->"}
 """What a file in a format has before its texts."""
@@ -53,15 +56,20 @@ LEAD = re.compile(r"(?:\{\\[^{}]*+\}|\s)*+(?:(?:<[^<>]*+>|\s)*+(?P<dash>[-–—
 """Codes such as {\\an8} at the start of a subtitle, and the dash before the words of a speaker."""
 
 
-def blocks_of(text: str, form: Format, ignored: Collection[str] = ()) -> list[Block]:
+def blocks_of(
+    text: str, form: Format, ignored: Collection[str] = (), is_fragment: bool = False
+) -> list[Block]:
     """Cut the text of a file into blocks, in order. In HTML and XML, elements with `ignored` names stay.
 
     XLIFF and PO get translations of texts that have none. The lines of a subtitle are one text, and its
     translation has the same number of lines. In a dialogue, each line is a text. Raise `UserError` for XLIFF,
-    PO, SRT and WebVTT without such texts, and for an incomplete message or element.
+    PO, SRT and WebVTT without such texts, and for an incomplete message. XML and XLIFF must be well-formed.
+    A fragment of XML need not be.
     """
     if (sign := SIGNS.get(form, "")) not in text:
         raise UserError(f"the file does not contain {sign!r}. Check the file and its ending.")
+    if form in XML_FORMS and not is_fragment:
+        tags_of(text)
     match form:
         case "html" | "xml":
             return blocks(text, form, ignored)
@@ -97,8 +105,6 @@ def _xliff(text: str) -> Iterator[Block]:
             parts, written = _segment(text, position, children)
             yield from parts
             position, children = written, {}
-    if opened:
-        raise UserError(f"the file ends inside <{opened[-1][0]}>. Copy it again, or close the element.")
     yield Block(text[position:])
 
 

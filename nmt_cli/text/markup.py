@@ -84,6 +84,7 @@ NOT_TRANSLATED = re.compile(r"""(?i)\s(?:translate\s*=\s*["']?no\b|class\s*=\s*[
 WHITESPACE = " \t\n\r\f"
 SPACES = re.compile(f"[{WHITESPACE}]+")
 WORDS = re.compile(r"[^\W_]")
+ILLEGAL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 
 MAX_DEPTH = 64
 """Maximum number of inline elements inside each other. Deeper tags end the block."""
@@ -126,8 +127,9 @@ class Block:
 
 
 def escaped(text: str) -> str:
-    """Return `text` for HTML and XML: with character references for &, < and >."""
-    return escape(text, quote=False)
+    """Return `text` for HTML and XML: with character references for &, < and >, without control characters
+    and others that XML does not have."""
+    return escape(ILLEGAL.sub("", text), quote=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +184,7 @@ def text_or_html(text: str, escape: Callable[[str], str] = str) -> list[Block]:
 
 
 def _in_cdata(text: str) -> str:
-    return text.replace("]]>", "]]]]><![CDATA[>")
+    return ILLEGAL.sub("", text).replace("]]>", "]]]]><![CDATA[>")
 
 
 def _block(raw: str, tokens: Sequence[Token]) -> Block:

@@ -8,6 +8,7 @@ from itertools import islice, pairwise
 
 from nmt_cli.text.markup import Block
 from nmt_cli.text.tag_placement import Shares, placed, units
+from nmt_cli.text.well_formed import check_tags
 
 Split = Callable[[str], tuple[list[str], list[str]]]
 """Splits a text into sentences. Returns them, and the whitespace after each."""
@@ -28,6 +29,9 @@ class Document:
     spaces: Sequence[str]
     """The whitespace after each sentence."""
 
+    is_xml: bool = False
+    """Whether its translation must have the same tags, which is checked."""
+
     @property
     def has_tags(self) -> bool:
         """Whether the alignment of words is needed."""
@@ -35,7 +39,7 @@ class Document:
 
     def translated(self, translations: Sequence[tuple[str, Shares]], join: Join) -> str:
         """Return the translated document. `translations` has the translation of each sentence, and its
-        alignment, which may be empty without tags."""
+        alignment, which may be empty without tags. Raise `RuntimeError` if tags of XML are lost."""
         results = zip(self.sentences, self.spaces, translations, strict=True)
         parts = []
         for block, count in zip(self.blocks, self.counts, strict=True):
@@ -52,10 +56,13 @@ class Document:
             if block.lines > 1:
                 content = _wrapped(content, block.lines, "\r\n" if "\r\n" in block.raw else "\n")
             parts.append(content)
-        return "".join(parts)
+        result = "".join(parts)
+        if self.is_xml:
+            check_tags("".join(block.raw for block in self.blocks), result)
+        return result
 
 
-def cut(blocks: Sequence[Block], split: Split) -> Document:
+def cut(blocks: Sequence[Block], split: Split, is_xml: bool = False) -> Document:
     """Cut the text of each block into sentences."""
     counts: list[int] = []
     sentences: list[str] = []
@@ -65,7 +72,7 @@ def cut(blocks: Sequence[Block], split: Split) -> Document:
         counts.append(len(parts))
         sentences += parts
         spaces += whitespace
-    return Document(blocks, counts, sentences, spaces)
+    return Document(blocks, counts, sentences, spaces, is_xml)
 
 
 def _joined(sources: Sequence[str], shares: Sequence[Shares]) -> Shares:

@@ -210,7 +210,16 @@ DAMAGED: list[tuple[Format, str, str]] = [
     ("xliff", "not xliff", "does not contain '<source'"),
     ("xliff", XLIFF[:300], "ends inside <trans-unit>"),
     ("xliff", XLIFF.removesuffix("</xliff>\n"), "ends inside <xliff>"),
-    ("xliff", XLIFF.replace("<source>–</source>", "<source>–<b>a</source>"), "ends inside <b>"),
+    ("xliff", XLIFF.replace("<source>–</source>", "<source>–<b>a</source>"), "mismatched tag inside <b>"),
+    ("xliff", XLIFF.replace("–", "R&D"), "line 7, column 31: not well-formed"),
+    ("xml", "<a>\n<b>one</a>", "line 2, column 9: mismatched tag inside <b>. Correct the XML"),
+    ("xml", "<a>one</a>two", "line 1, column 11: junk after document element"),
+    ("xml", "<a>one", "ends inside <a>. Copy it again, or close the element"),
+    ("xml", "<a>one</a", "ends inside <a>"),
+    ("xml", "one", "line 1, column 1: syntax error. Correct the XML"),
+    ("xml", "", "no element found. Correct the XML"),
+    ("xml", "<a>&#0;</a>", "invalid character number"),
+    ("xml", "\n<?xml version='1.0'?><a/>", "declaration not at start of entity"),
     ("po", "not po", "does not contain 'msgid'"),
     ("po", PO + '\nmsgid "open\nmsgstr ""\n', "line 30: the message is incomplete"),
     ("po", PO + '\nmsgid "end"\n', "line 30: the message is incomplete"),
@@ -234,7 +243,7 @@ def test_an_unknown_format_is_refused() -> None:
 @given(text=st.text(alphabet='a <>/b"=-\n\r&;0123:,.\\'))
 def test_the_blocks_joined_are_the_file(form: Format, text: str) -> None:
     text = f"1\n0 --> 1\na\n\n{text}"
-    assert "".join(block.raw for block in blocks_of(text, form)) == text
+    assert "".join(block.raw for block in blocks_of(text, form, is_fragment=True)) == text
 
 
 MESSAGES = [f"{message}\n\n" for message in PO.strip().split("\n\n")]

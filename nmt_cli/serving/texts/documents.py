@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from nmt_cli.api import Model
 from nmt_cli.serving.directions import Direction
-from nmt_cli.text.formats import Format, blocks_of
+from nmt_cli.text.formats import XML_FORMS, Format, blocks_of
 from nmt_cli.text.markup import Block
 from nmt_cli.text.tag_placement import UNIT, Shares
 from nmt_cli.translation.document import Document, Join, Split
@@ -37,6 +37,9 @@ class Job:
 
     glossary: Glossary | None = None
     """Terms that the translations have. The direction must have one model."""
+
+    are_fragments: bool = False
+    """Whether texts of XML may be parts of documents, which need not be well-formed."""
 
 
 class Alignment(NamedTuple):
@@ -114,7 +117,13 @@ def cut(job: Job, models: Sequence[Model]) -> Documents:
     split: Split = _lines if by_line else models[0].sentences
     join: Join = _joined_lines if by_line else models[-1].joined
     texts = [
-        cut_document(blocks_of(text, job.markup, job.ignored) if job.markup else [Block(text, text)], split)
+        cut_document(
+            blocks_of(text, job.markup, job.ignored, job.are_fragments)
+            if job.markup
+            else [Block(text, text)],
+            split,
+            is_xml=job.markup in XML_FORMS,
+        )
         for text in job.texts
     ]
     sentences = [sentence for text in texts for sentence in text.sentences]

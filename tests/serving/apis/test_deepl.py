@@ -37,6 +37,13 @@ def test_ignored_elements_are_not_translated(client: Client) -> None:
     assert client.form("/v2/translate", fields).json()["translations"][0]["text"] == "<k>A  B</k> C"
 
 
+def test_a_text_of_xml_need_not_be_a_whole_document(client: Client) -> None:
+    texts = ["<_x>One</_x> two", "One <x>", "One"]
+    answer = client.post("/v2/translate", {"text": texts, "target_lang": "DE", "tag_handling": "xml"})
+    expected = ["<_x>One</_x> two", "One <x>", "One"]
+    assert [one["text"] for one in answer.json()["translations"]] == expected
+
+
 def test_an_unknown_kind_of_markup_is_refused(client: Client) -> None:
     answer = client.post("/v2/translate", {"text": "a", "target_lang": "DE", "tag_handling": "pdf"})
     assert (answer.status, answer.json()) == (400, {"message": "tag_handling must be html or xml."})

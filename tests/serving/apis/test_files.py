@@ -80,6 +80,7 @@ def test_the_address_of_a_file_is_that_of_the_proxy(client: Client) -> None:
         ("a.docx", b"PK", BASIC, 400, "a.docx are not supported. Supported: .txt, .html"),
         ("a.txt", b"ab\xff", BASIC, 400, "The file is not UTF-8 (byte 3)"),
         ("a.xliff", b"a", BASIC, 400, "the file does not contain '<source'"),
+        ("a.xml", b"<a>b", BASIC, 400, "the file ends inside <a>"),
         ("a.txt", b"a", {"source": "en"}, 400, "target is missing"),
         ("a.txt", b"a", {**BASIC, "target": "es"}, 400, "es is not supported"),
         ("a.html", b"a " * 60_000, BASIC, 413, "120,000 characters"),
