@@ -26,6 +26,9 @@ SIGNS = {"xliff": "<source", "po": "msgid", "srt": "-->", "vtt": "-->"}
 SEGMENTS = {"trans-unit", "segment"}
 """Elements of XLIFF 1.2 and 2 that contain a source and its target."""
 
+MAX_FORMS = 10
+"""Maximum number of translations of a message in PO. No language has more than six plural forms."""
+
 CODES = frozenset(("bpt", "ept", "it", "ph"))
 """Elements of XLIFF 1.2 that contain codes of the original format, which are not text."""
 
@@ -85,13 +88,19 @@ def blocks_of(
 
 def _xliff(text: str) -> Iterator[Block]:
     """Yield the parts of an XLIFF file, with a target for each source that has none or an empty one. Units
-    in comments, and elements with `translate="no"`, stay."""
+    in comments, and elements with `translate="no"`, stay. Raise `UserError` for a unit inside a unit."""
     opened, children = list[tuple[str, int, int]](), dict[str, _Element]()
     end = position = 0
+    unit = ""  # the name of the open unit
     for token in markup_tokens(text, "xml"):
         start, end = end, end + len(token.raw)
+        if unit and token.name in SEGMENTS and token.kind in ("open", "void"):
+            # Each would copy its source, with all units inside: 20 kB would become 4.5 MB.
+            line = text.count("\n", 0, start) + 1
+            raise UserError(f"line {line:,}: <{token.name}> is inside <{unit}>. Move it out.")
         if token.kind == "open":
             opened.append((token.name, start, end))
+            unit = token.name if token.name in SEGMENTS else unit
             continue
         if token.kind == "close" and opened and opened[-1][0] == token.name:
             element = (*opened.pop()[1:], start, end)
@@ -104,7 +113,7 @@ def _xliff(text: str) -> Iterator[Block]:
         elif token.name in SEGMENTS:
             parts, written = _segment(text, position, children)
             yield from parts
-            position, children = written, {}
+            position, children, unit = written, {}, ""
     yield Block(text[position:])
 
 
@@ -133,7 +142,12 @@ def _po(text: str) -> Iterator[Block]:
         if not message["targets"]:
             line = text.count("\n", 0, message.start()) + 1
             raise UserError(f"line {line:,}: the message is incomplete. Correct msgid and msgstr.")
-        for empty in EMPTY.finditer(text, *message.span("targets")):
+        for number, empty in enumerate(EMPTY.finditer(text, *message.span("targets")), start=1):
+            if number > MAX_FORMS:
+                line = text.count("\n", 0, empty.start()) + 1
+                raise UserError(
+                    f"line {line:,}: the message has more than {MAX_FORMS} msgstr. Remove this one."
+                )
             source = message["one" if empty[1] in (None, "[0]") else "many"] or ""
             yield Block(text[position : empty.end()])
             yield from _po_text("".join(STRING.findall(source)))

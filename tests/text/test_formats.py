@@ -1,6 +1,8 @@
 """Files in formats with text to translate."""
 
 import re
+import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import cast
 
@@ -220,6 +222,13 @@ DAMAGED: list[tuple[Format, str, str]] = [
     ("xml", "", "no element found. Correct the XML"),
     ("xml", "<a>&#0;</a>", "invalid character number"),
     ("xml", "\n<?xml version='1.0'?><a/>", "declaration not at start of entity"),
+    (
+        "xliff",
+        "<trans-unit>\n<source>a<trans-unit/></source></trans-unit>",
+        "line 2: <trans-unit> is inside <trans-unit>. Move it out.",
+    ),
+    ("xliff", "<segment><source>a</source><segment></segment></segment>", "<segment> is inside <segment>"),
+    ("po", 'msgid "a"\nmsgid_plural "b"\n' + 'msgstr[1] ""\n' * 11, "line 13: .* more than 10 msgstr"),
     ("po", "not po", "does not contain 'msgid'"),
     ("po", PO + '\nmsgid "open\nmsgstr ""\n', "line 30: the message is incomplete"),
     ("po", PO + '\nmsgid "end"\n', "line 30: the message is incomplete"),
@@ -270,7 +279,6 @@ def test_any_xliff_file_is_translated_or_refused(text: str) -> None:
         ("xliff", "<source>" * 60_000),
         ("xliff", "<source " * 60_000),
         ("xliff", "<source>a</source><target>" * 20_000),
-        ("xliff", "<segment><source>a</source>" * 10_000 + "</segment>" * 10_000),
         ("xliff", "<segment>" + "<source>a</source>" * 10_000 + "</segment>"),
         ("po", 'msgid "' + "<a" * 60_000 + '"\nmsgstr ""\n'),
         ("po", 'msgid ""\n' + '"abc "\n' * 60_000 + 'msgstr ""\n'),
@@ -286,7 +294,6 @@ def test_any_xliff_file_is_translated_or_refused(text: str) -> None:
         "no end",
         "no bracket",
         "no end of a target",
-        "units in units",
         "many sources",
         "tags without an end",
         "many lines",
@@ -302,3 +309,96 @@ def test_any_xliff_file_is_translated_or_refused(text: str) -> None:
 def test_hostile_files_take_linear_time(form: Format, text: str) -> None:
     with suppress(UserError):
         assert upper(text, form)
+
+
+def effort(form: Format, text: str) -> int:
+    """The number of function calls and of characters made while a file is read and written."""
+    calls = 0
+
+    def count(*_: object) -> None:
+        nonlocal calls
+        calls += 1
+
+    characters = 0
+    for is_fragment in (True, False):
+        sys.setprofile(count)
+        try:
+            blocks = blocks_of(text, form, is_fragment=is_fragment)
+            document = cut(blocks, lambda text: (text.split(), [" "] * len(text.split())))
+            result = document.translated([(one, []) for one in document.sentences], joined)
+        except UserError:
+            continue
+        finally:
+            sys.setprofile(None)
+        characters += len(result) + sum(len(one.raw) + len(one.text) for one in blocks)
+    return calls + characters
+
+
+def joined(texts: Sequence[str], spaces: Sequence[str]) -> str:
+    return "".join(map("".join, zip(texts, spaces, strict=True)))
+
+
+SHAPES: dict[Format, list[tuple[str, str, str, str, str]]] = {
+    "html": [
+        ("", "<b>a ", "", "</b>", ""),
+        ("", "<p>a ", "", "</p>", ""),
+        ("", "<b>a</i>", "", "", ""),
+        ("<a>b ", "<br>", "", "c ", ""),
+        ("", "<b><p>", "a", "</b>", ""),
+        ("<b><i>", "<code>a</code>", "a", "<b>", "</b>"),
+        ("", "<i translate=no>", "a", "</i>", "b"),
+        ("", "<?php", "a", "?>", ""),
+        ("a", "<!-- <b>a", "", "-->a", ""),
+    ],
+    "xml": [
+        ("", "<_b>a ", "", "</_b>", ""),
+        ("<r>", "<b>a</b>", "a ", "<b/>", "</r>"),
+        ("<r>a ", "<b>", "a ", "</b>", "</r>"),
+        ("<r>", "<![CDATA[a <b>b</b>]]>", "a", "<![CDATA[a]]>", "</r>"),
+        ("<!DOCTYPE r [", "<!-- a -->", "<!ENTITY a 'b'>", "<!ENTITY c '&a;&a;'>", "]><r>&c;</r>"),
+        ("<!DOCTYPE r [", "'", "", '"', "]><r>&c;</r>"),
+        ("<r>a ", "&a;", "", "&amp;", "</r>"),
+        ("<r ", "a='", "", "'b>", "</r>"),
+    ],
+    "xliff": [
+        ("<x>", "<trans-unit><source>a b</source></trans-unit>", "", "", "</x>"),
+        ("", "<trans-unit><source>a b", "", "</source></trans-unit>", ""),
+        ("", "<segment><source>a</source>", "", "</segment>", ""),
+        ("<x><trans-unit>", "<source>a</source>", "", "<target/>", "</trans-unit></x>"),
+        ("<x><trans-unit>", "<source>a", "", "</source>", "</trans-unit></x>"),
+        ("<trans-unit><source>a", "<g>b ", "", "</g>", "</source></trans-unit>"),
+        ("<trans-unit><source>a", "<ph>b ", "", "</ph>", "</source></trans-unit>"),
+        ("<trans-unit><source>a</source>", "<g>", "", "<target/></g>", "</trans-unit>"),
+        ("<x>", "<g>", "", "<segment/></g>", "</x>"),
+        ("<x>", "<alt-trans>", "<segment><source>a</source></segment>", "</alt-trans>", "</x>"),
+    ],
+    "po": [
+        ('msgid "', "a ", '"\nmsgid_plural "b"\n', 'msgstr[0] ""\n', ""),
+        ('msgid "a"\nmsgid_plural "', "a ", '"\n', 'msgstr[1] ""\n', ""),
+        ("", 'msgid "a"\nmsgstr ""\n', "", 'msgid ""\n', ""),
+        ('msgid ""\n', '"<b>a"\n', "", '"</b>\\n"\n', 'msgstr ""\n'),
+        ('msgid ""\n', '"a"\n', 'msgstr ""\n', '"a"\n', ""),
+    ],
+    "srt": [
+        ("0 --> 1\n", "a\n", "", "<b>\n", ""),
+        ("0 --> 1\n", "- a\n", "", "- <b>a</b>\n", ""),
+        ("", "0 --> 1\na\n\n", "", "0 --> 1\n", ""),
+        ("0 --> 1\na", " \n", "", "\n", "a"),
+        ("0 --> 1\n", "1\n", "", "12:\n", "a"),
+    ],
+    "vtt": [("0 --> 1\n", "<c.red>a ", "", "</c>", ""), ("0 --> 1\n", " \n", "a", "<b>a</b>\n", "")],
+}
+"""What is repeated twice in hostile files, and what is before, between and after it."""
+
+
+@pytest.mark.parametrize(
+    ("form", "shape"), [(form, shape) for form, shapes in SHAPES.items() for shape in shapes]
+)
+def test_the_effort_for_a_file_is_proportional_to_its_size(
+    form: Format, shape: tuple[str, str, str, str, str]
+) -> None:
+    before, first, between, second, after = shape
+    small, large = (
+        effort(form, before + first * count + between + second * count + after) for count in (40, 400)
+    )
+    assert large < 14 * small + 2000
