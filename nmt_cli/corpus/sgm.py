@@ -21,6 +21,13 @@ Side = Literal["source", "target", "hypothesis"]
 TAG = re.compile(rb"<(/?)(doc|src|ref|hyp|seg)\b([^<>]*)>", re.IGNORECASE)
 """A tag that matters. Matching takes linear time for any input."""
 
+ROOT = re.compile(
+    rb"(?:\xef\xbb\xbf)?(?:\s++|<\?[^>]*+>|<!--.*?-->|<![^>]*+>)*+"
+    rb"<(?:dataset|doc|mteval|(?:src|ref|tst)set)[\s>].*<seg[\s/>]",
+    re.IGNORECASE | re.DOTALL,
+)
+"""The start of a test set: its root element, and a segment."""
+
 SIDES: dict[Side, bytes] = {"source": b"src", "target": b"ref", "hypothesis": b"hyp"}
 VALUE = rb"\s*=\s*(?:\"([^\"]*)\"|'([^']*)'|([^\"'\s]*))"
 Tag = re.Match[bytes]
@@ -42,6 +49,11 @@ class Segment:
     def key(self) -> tuple[bytes, bytes]:
         """Document and number in lower case. Both segments of a pair have equal keys."""
         return self.document.lower(), self.number.lower()
+
+
+def holds_test_set(content: bytes) -> bool:
+    """Return whether the `content` of an xml file is a test set, by its root element, with segments."""
+    return ROOT.match(content) is not None
 
 
 def is_test_set(path: Path) -> bool:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from nmt_cli.corpus.sgm import Segment, Side, pairs, segments
+from nmt_cli.corpus.sgm import Segment, Side, holds_test_set, pairs, segments
 from nmt_cli.errors import UserError
 
 XML = b"""<?xml version='1.0' encoding='utf-8'?>
@@ -30,6 +30,31 @@ def texts(folder: Path, content: bytes | str, side: Side = "source", lang: str =
 
 def in_a_document(inner: str) -> str:
     return f'<srcset setid="s"><doc docid="d"><seg id="1">{inner}</seg></doc></srcset>'
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ("<dataset id='a'><doc><src><seg/></src></doc></dataset>", True),
+        (
+            "\ufeff<?xml version='1.0'?>\n<!-- <book> -->\n<!DOCTYPE mteval>\n<mteval><srcset><seg id='1'>",
+            True,
+        ),
+        ("<REFSET a='b'><DOC><SEG>a</SEG></DOC></REFSET>", True),
+        ("<tstset><doc>\n<seg\nid='1'>", True),
+        ("<doc docid='1'><seg id='1'>a</seg></doc>", True),
+        ("<manual><title>a</title><segment>b</segment></manual>", False),
+        ("<TEI><p><seg>a</seg></p></TEI>", False),
+        ("<book><!-- <dataset> --><para><dataset><seg>a</seg></dataset></para></book>", False),
+        ("<dataset><segment>a</segment></dataset>", False),
+        ("<datasets><seg>a</seg></datasets>", False),
+        ("", False),
+        ("<!--" * 100_000, False),
+        ("<dataset>" + "<seg" * 100_000, False),
+    ],
+)
+def test_the_root_element_decides_about_a_test_set(content: str, expected: bool) -> None:
+    assert holds_test_set(content.encode()) is expected
 
 
 def test_segments_are_in_file_order_with_document_and_number(tmp_path: Path) -> None:

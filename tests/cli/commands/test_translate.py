@@ -290,6 +290,7 @@ def test_an_output_that_ends_like_a_test_set_is_refused(run: Nmt, tmp_path: Path
 DOCUMENTS = {
     "page.html": "<p>abc <b>de</b>\n f</p><p>g h</p><code>no</code>\n",
     "page.xml": "<page><title>abc</title><p>de <x>f</x></p></page>\n",
+    "manual.xml": "<manual><segment>abc</segment><seg>de</seg></manual>\n",
     "film.srt": "1\r\n00:00:01,000 --> 00:00:02,000\r\nabc\r\nde\r\n",
     "app.po": 'msgid ""\nmsgstr "x"\n\nmsgid "abc"\nmsgstr ""\n',
 }
