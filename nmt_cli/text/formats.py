@@ -52,8 +52,11 @@ ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r
 UNESCAPED = {escape: chr(character) for character, escape in ESCAPES.items()}
 
 TIME = r"(?:\d++[^\S\n]*+\n)?[\d:.,]++[^\S\n]*+-->"
-CUE = re.compile(rf"^(?>.*?-->).*+\n(?P<text>(?:(?!{TIME})[^\S\n]*+\S.*(?:\n|\Z))+)", re.MULTILINE)
-"""The time of a subtitle, and its text up to a blank line or the next subtitle."""
+CUE = re.compile(rf"^(?>.*?-->).*+\n(?P<text>(?:(?!{TIME})(?!\r*+(?:\n|\Z)).*(?:\n|\Z))+)", re.MULTILINE)
+"""The time of a subtitle, and its text up to an empty line or the next subtitle."""
+
+BLANK = re.compile(r"(^[^\S\n]*+\n)", re.MULTILINE)
+"""A line of a subtitle that has only whitespace."""
 
 LEAD = re.compile(r"(?:\{\\[^{}]*+\}|\s)*+(?:(?:<[^<>]*+>|\s)*+(?P<dash>[-–—])\s*+)?")
 """Codes such as {\\an8} at the start of a subtitle, and the dash before the words of a speaker."""
@@ -78,12 +81,21 @@ def blocks_of(
             return blocks(text, form, ignored)
         case "xliff":
             return list(_xliff(text))
-        case "po":
-            return list(_po(text))
-        case "srt" | "vtt":
-            return list(_subtitles(text, escaped if form == "vtt" else str))
+        case "po" | "srt" | "vtt":
+            return list(_by_lines(text, form))
         case _:
             raise UserError(f"form must be one of {', '.join(FORMATS)} (got {form!r}).")
+
+
+def _by_lines(text: str, form: Format) -> Iterator[Block]:
+    """Yield the parts of a PO, SRT or WebVTT file, whose lines may all end with a carriage return."""
+    if "\r" in text and "\n" not in text:
+        for block in _by_lines(text.replace("\r", "\n"), form):
+            yield replace(block, raw=block.raw.replace("\n", "\r"))
+    elif form == "po":
+        yield from _po(text)
+    else:
+        yield from _subtitles(text, escaped if form == "vtt" else str)
 
 
 def _xliff(text: str) -> Iterator[Block]:
@@ -174,8 +186,8 @@ def _subtitles(text: str, escape: Callable[[str], str]) -> Iterator[Block]:
     for cue in CUE.finditer(text):
         yield Block(text[position : cue.start("text")])
         lines = cue["text"].splitlines(keepends=True)
-        is_dialogue = all(lead["dash"] for line in lines if (lead := LEAD.match(line)))
-        for part in lines if is_dialogue else [cue["text"]]:
+        is_dialogue = all(lead["dash"] for line in lines if line.strip() and (lead := LEAD.match(line)))
+        for part in lines if is_dialogue else BLANK.split(cue["text"]):
             content = LEAD.sub("", part, count=1)
             yield Block(part.removesuffix(content))
             for block in blocks(content):

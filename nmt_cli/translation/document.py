@@ -54,7 +54,8 @@ class Document:
             else:
                 content = block.escape(text)
             if block.lines > 1:
-                content = _wrapped(content, block.lines, "\r\n" if "\r\n" in block.raw else "\n")
+                newline = next(ending for ending in ("\r\n", "\n", "\r") if ending in block.raw)
+                content = _wrapped(content, block.lines, newline)
             parts.append(content)
         result = "".join(parts)
         if self.is_xml:

@@ -118,6 +118,30 @@ def test_subtitles_keep_times_and_the_number_of_lines() -> None:
     assert upper(source, "srt") == expected.replace("six", "SIX").replace("seven", "SEVEN")
 
 
+@pytest.mark.parametrize(("form", "text"), [("srt", SRT), ("vtt", VTT), ("po", PO)])
+def test_lines_may_end_with_carriage_returns(form: Format, text: str) -> None:
+    text = text.replace("\r", "")
+    assert upper(text.replace("\n", "\r"), form) == upper(text, form).replace("\n", "\r")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("one two\n \nthree\n\nfour\n", "ONE TWO\n \nTHREE\n\nfour\n"),
+        ("- one\n\t\n- two\n", "- ONE\n\t\n- TWO\n"),
+        ("one\r\n \r\ntwo\r\n\r\n", "ONE\r\n \r\nTWO\r\n\r\n"),
+        ("one\r\r\n\r\r\ntwo\r\r\n", "ONE\r\r\n\r\r\ntwo\r\r\n"),
+        ("one\n \n2\n00:03 --> 00:04\ntwo", "ONE\n \n2\n00:03 --> 00:04\nTWO"),
+        (" \none\n ", " \nONE\n "),
+    ],
+)
+@pytest.mark.parametrize("form", ["srt", "vtt"])
+def test_an_empty_line_ends_a_subtitle_but_not_one_with_a_blank(
+    form: Format, text: str, expected: str
+) -> None:
+    assert upper(f"00:01 --> 00:02\n{text}", form) == f"00:01 --> 00:02\n{expected}"
+
+
 @pytest.mark.parametrize("form", ["srt", "vtt"])
 def test_a_subtitle_ends_before_the_time_of_the_next_one(form: Format) -> None:
     first, second = "1\n00:00:01,000 --> 00:00:02,000\na --> b\n", "2\n00:00:03,000 --> 00:00:04,000\nc\n"
