@@ -7,7 +7,8 @@ from functools import partial
 from typing import Literal, get_args
 
 from nmt_cli.errors import UserError
-from nmt_cli.text.markup import SPACES, Block, blocks, escaped, markup_tokens, text_or_html
+from nmt_cli.text.declared import declared_utf8, needs_references, referenced, referenced_in_cdata
+from nmt_cli.text.markup import SPACES, Block, blocks, escaped, in_cdata, markup_tokens, text_or_html
 from nmt_cli.text.well_formed import tags_of
 
 Format = Literal["html", "xml", "xliff", "po", "srt", "vtt"]
@@ -68,9 +69,10 @@ def blocks_of(
     """Cut the text of a file into blocks, in order. In HTML and XML, elements with `ignored` names stay.
 
     XLIFF and PO get translations of texts that have none. The lines of a subtitle are one text, and its
-    translation has the same number of lines. In a dialogue, each line is a text. Raise `UserError` for XLIFF,
-    PO, SRT and WebVTT without such texts, and for an incomplete message. XML and XLIFF must be well-formed.
-    A fragment of XML need not be.
+    translation has the same number of lines. In a dialogue, each line is a text. If HTML or XML is ASCII and
+    declares another encoding than UTF-8, translations are ASCII with character references. Raise `UserError`
+    for XLIFF, PO, SRT and WebVTT without such texts, and for an incomplete message. XML and XLIFF must be
+    well-formed. A fragment of XML need not be.
     """
     if (sign := SIGNS.get(form, "")) not in text:
         raise UserError(f"the file does not contain {sign!r}. Check the file and its ending.")
@@ -78,13 +80,20 @@ def blocks_of(
         tags_of(text)
     match form:
         case "html" | "xml":
-            return blocks(text, form, ignored)
+            parts = blocks(text, form, ignored)
         case "xliff":
-            return list(_xliff(text))
+            parts = list(_xliff(text))
         case "po" | "srt" | "vtt":
-            return list(_by_lines(text, form))
+            parts = list(_by_lines(text, form))
         case _:
             raise UserError(f"form must be one of {', '.join(FORMATS)} (got {form!r}).")
+    return [*map(_with_references, parts)] if needs_references(text, form) else parts
+
+
+def _with_references(block: Block) -> Block:
+    """Return `block` with a translation in ASCII."""
+    refer = referenced_in_cdata if block.escape is in_cdata else referenced
+    return replace(block, escape=lambda text: refer(block.escape(text)))
 
 
 def _by_lines(text: str, form: Format) -> Iterator[Block]:
@@ -148,7 +157,8 @@ def _segment(text: str, position: int, children: Mapping[str, _Element]) -> tupl
 
 def _po(text: str) -> Iterator[Block]:
     """Yield the parts of a PO file, with a translation for each empty `msgstr`. A `msgstr[0]` translates the
-    singular, and all others the plural."""
+    singular, and all others the plural. The header declares UTF-8."""
+    text, _ = declared_utf8(text, "po")
     position = 0
     for message in MESSAGE.finditer(text):
         if not message["targets"]:

@@ -160,7 +160,7 @@ def blocks(document: str, dialect: Dialect = "html", ignored: Collection[str] = 
         inside = [token for _, token in run]
         if inside[0].kind == "cdata":
             for token in inside:
-                parts += [Block(token.raw[:9]), *text_or_html(token.raw[9:-3], _in_cdata), Block("]]>")]
+                parts += [Block(token.raw[:9]), *text_or_html(token.raw[9:-3], in_cdata), Block("]]>")]
             continue
         raw = "".join(token.raw for token in inside)
         content = "" if is_break else raw.strip(WHITESPACE)
@@ -183,7 +183,8 @@ def text_or_html(text: str, escape: Callable[[str], str] = str) -> list[Block]:
     return [Block(text, text if WORDS.search(text) else "", escape=escape)]
 
 
-def _in_cdata(text: str) -> str:
+def in_cdata(text: str) -> str:
+    """Return `text` for a CDATA section of XML."""
     return ILLEGAL.sub("", text).replace("]]>", "]]]]><![CDATA[>")
 
 

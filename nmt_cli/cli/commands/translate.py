@@ -25,6 +25,7 @@ from nmt_cli.cli.options import (
     own_defaults,
     printer,
     setting_option,
+    warn,
     with_settings,
 )
 from nmt_cli.corpus import sgm
@@ -41,6 +42,7 @@ from nmt_cli.errors import UserError
 from nmt_cli.runtime.atomic import file_written_whole, resolved
 from nmt_cli.runtime.garbage import nothing_to_collect
 from nmt_cli.runtime.threads import available_cores, set_own_threads
+from nmt_cli.text.declared import declared_utf8
 from nmt_cli.text.formats import SUFFIXES, Format, blocks_of
 from nmt_cli.translation.checks.notes import Noted
 from nmt_cli.translation.incoming import lines_of
@@ -176,12 +178,14 @@ def _read_document(source: Path) -> tuple[str, Format] | None:
     if sgm.is_test_set(source) and sgm.holds_test_set(content):
         return None
     try:
-        text = content.decode()
+        text, declared = declared_utf8(content.decode(), formats[0])
         blocks_of(text, formats[0])
     except UnicodeDecodeError as error:
         raise UserError(f"{source} is not UTF-8 (byte {error.start + 1:,}). Convert it.") from error
     except UserError as error:
         raise UserError(f"{source}: {error}") from error
+    if declared:
+        warn(f"{source} declares {declared}. The translation is UTF-8, and declares it.")
     return text, formats[0]
 
 

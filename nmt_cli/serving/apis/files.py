@@ -13,6 +13,7 @@ from nmt_cli.serving.apis.libretranslate import find_direction
 from nmt_cli.serving.refused import Refused
 from nmt_cli.serving.service import Service
 from nmt_cli.serving.texts.documents import Job
+from nmt_cli.text.declared import declared_utf8
 from nmt_cli.text.formats import SUFFIXES
 
 PLAIN = ".txt"
@@ -33,6 +34,7 @@ async def translate_file(service: Service, fields: Fields) -> Response:
         text = file.content.decode()
     except UnicodeDecodeError as error:
         raise Refused(400, f"The file is not UTF-8 (byte {error.start + 1:,}). Convert it.") from error
+    text, _ = declared_utf8(text, SUFFIXES.get(ending, PLAIN))
     source, target = fields.text("source"), fields.text("target")
     direction, _ = await find_direction(service, source, target, [text])
     (translated,), _ = await service.translate(

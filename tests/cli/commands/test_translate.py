@@ -320,6 +320,13 @@ def test_a_document_must_be_utf8(run: Nmt, tmp_path: Path) -> None:
     assert_one_line(run("--input", tmp_path / "page.html"), 1, "page.html is not UTF-8 (byte 6). Convert it.")
 
 
+def test_a_document_that_declares_another_encoding_is_reported(run: Nmt, tmp_path: Path) -> None:
+    (tmp_path / "page.html").write_text("<meta charset=latin1><p>abc – abc</p>")
+    result = run("--input", tmp_path / "page.html")
+    assert result.stdout.startswith("<meta charset=UTF-8><p>abc ")
+    assert "page.html declares latin1. The translation is UTF-8, and declares it." in result.stderr
+
+
 def test_a_document_without_text_is_refused(run: Nmt, tmp_path: Path) -> None:
     (tmp_path / "a.xliff").write_text("not xliff")
     message = "a.xliff: the file does not contain '<source'. Check the file and its ending."

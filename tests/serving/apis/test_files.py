@@ -62,6 +62,11 @@ def test_po_and_xliff_get_missing_translations(client: Client) -> None:
     assert fetched(client, answer).body == expected
 
 
+def test_a_file_declares_the_encoding_that_it_has(client: Client) -> None:
+    answer = sent(client, "a.html", "<meta charset=latin1><!-- ü --><p>One</p>".encode())
+    assert fetched(client, answer).body == "<meta charset=UTF-8><!-- ü --><p>One</p>".encode()
+
+
 def test_the_address_of_a_file_is_that_of_the_proxy(client: Client) -> None:
     part = b'--x\r\nContent-Disposition: form-data; name="%b"\r\n\r\n%b\r\n'
     fields = [(b"source", b"en"), (b"target", b"de"), (b'file"; filename="a.txt', b"a")]
