@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from lxml import etree
 
 from nmt_cli.errors import UserError
-from nmt_cli.text.formats import Format, blocks_of
+from nmt_cli.text.formats import SUFFIXES, XML_FORMS, Format, blocks_of
 from nmt_cli.text.tag_placement import Shares
 from nmt_cli.text.well_formed import check_tags, tags_of
 from nmt_cli.translation.document import cut
@@ -78,6 +78,20 @@ def test_a_translation_with_other_tags_is_our_fault(source: str, result: str, me
     check_tags(source, source)
     with pytest.raises(RuntimeError, match=message):
         check_tags(source, result)
+
+
+def test_a_document_that_lost_a_tag_is_not_returned(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nmt_cli.translation.document.placed", lambda *_: "eins zwei")
+    document = cut(blocks_of("<p>One <b>two</b></p>", "xml"), lambda text: ([text], [""]), is_xml=True)
+    with pytest.raises(RuntimeError, match="<b is 1 times in the document, 0 times after"):
+        document.translated([("eins zwei", [])], lambda texts, spaces: "".join(texts))
+
+
+@pytest.mark.parametrize("ending", [".xml", ".xhtml", ".xliff", ".xlf"])
+def test_files_of_xml_must_be_well_formed(ending: str) -> None:
+    assert SUFFIXES[ending] in XML_FORMS
+    with pytest.raises(UserError, match="the file ends inside <source>"):
+        blocks_of("<source>One", SUFFIXES[ending])
 
 
 def test_a_damaged_fragment_is_not_compared() -> None:
