@@ -44,8 +44,12 @@ def tags_of(document: str) -> Counter[Tag]:
     except UserError:
         if text.isascii():
             raise
-        # Expat knows the letters of XML's first editions. The fifth allows nearly all in names.
-        return _tags(LETTERS.sub("é", text))
+    # Expat knows the letters of XML's first editions, such as Chinese. The fifth allows nearly all in names.
+    letters = {ord(one): chr(0x4E00 + ord(one) % 20_902) for one in LETTERS.findall(text)}
+    try:
+        return _tags(text.translate(letters))
+    except UserError as error:
+        raise UserError(str(error).translate({ord(new): chr(old) for old, new in letters.items()})) from None
 
 
 def _tags(document: str) -> Counter[Tag]:

@@ -49,8 +49,13 @@ def test_tags_are_counted_with_their_attributes() -> None:
 @pytest.mark.parametrize("name", ["_p", "Überschrift", "标题", "ስም", "\U00020000", "x:c"])
 def test_names_may_have_all_letters_of_xml(name: str) -> None:
     assert sum(tags_of(f"<{name}><{name}/></{name}>").values()) == 2
-    with pytest.raises(UserError, match="line 2, column 5: mismatched tag inside <"):
+    assert len(tags_of(f"<r {name}='1' b='2'><{name}/><{name}{name[-1]}/></r>")) == 3
+    with pytest.raises(UserError, match=f"line 2, column 5: mismatched tag inside <{name}>"):
         tags_of(f"<a><{name}>\n12</a>")
+
+
+def test_attributes_of_xml_may_have_all_letters() -> None:
+    assert tags_of("<r ስም='1' ቁጥ='2' 标='3'/>").total() == 1
 
 
 def test_entities_are_neither_expanded_nor_loaded(tmp_path: Path) -> None:
