@@ -82,6 +82,7 @@ INLINE = frozenset(
 
 NOT_TRANSLATED = re.compile(r"""(?i)\s(?:translate\s*=\s*["']?no\b|class\s*=\s*["'][^"']*\bnotranslate\b)""")
 WHITESPACE = " \t\n\r\f"
+BLANKS = tuple(WHITESPACE)
 SPACES = re.compile(f"[{WHITESPACE}]+")
 WORDS = re.compile(r"[^\W_]")
 ILLEGAL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
@@ -104,7 +105,7 @@ class Element:
     closing: str = ""
     children: list["Element"] = field(default_factory=list)
     spaced: tuple[bool, bool] = (False, False)
-    """For an element whose content stays: whether whitespace is before it, and after it."""
+    """For an element without text: whether whitespace is directly before it, and after it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,8 +194,9 @@ def _block(raw: str, tokens: Sequence[Token]) -> Block:
     text, spaced = StringIO(), True
     root = Element("", 0, 0)
     opened = [root]
+    gap = True  # whether whitespace is directly before the token, or the token is the first one
     for token, following in pairwise([*tokens, Token("", "break")]):
-        position = text.tell()
+        position, gap_after = text.tell(), following.raw.startswith(BLANKS)
         if token.kind == "text":
             try:
                 words = SPACES.sub(" ", unescape(token.raw))
@@ -205,14 +207,15 @@ def _block(raw: str, tokens: Sequence[Token]) -> Block:
             text.write(words)
             spaced = words.endswith(" ") if words else spaced
         elif token.kind == "close":
-            opened[-1].closing, opened[-1].end = token.raw, position
-            opened.pop()
+            one = opened.pop()
+            one.closing, one.end = token.raw, position
+            one.spaced = (one.spaced[0], gap_after) if one.start == position else (False, False)
         else:
             opened[-1].children.append(element := Element(token.raw, position, position))
+            element.spaced = gap, gap_after
             if token.kind == "open":
                 opened.append(element)
-            elif token.kind == "fixed":
-                element.spaced = spaced, SPACES.match(following.raw) is not None
+        gap = token.raw.endswith(BLANKS)
     if not WORDS.search(text.getvalue()):
         return Block(raw)
     return Block(raw, text.getvalue().rstrip(" "), root.children, escaped)

@@ -16,6 +16,9 @@ WORD = rf"[^\s{MARKS}{SPACELESS}]+"
 MARK = re.compile(rf"[{MARKS}]")
 UNIT = re.compile(rf"[{SPACELESS}]|{WORD}(?:[-'’.,:/@&_]+{WORD})*|[^\s{SPACELESS}]")
 
+OPENING, CLOSING = "([{¿¡„“«（「『【《", ".,;:!?…)]}»”%。，、；：！？）」』】》"
+"""Marks with a space usually only before them, and only after them."""
+
 THRESHOLD = 0.6
 """A target unit belongs to an element if it attends to the element with more than this share."""
 
@@ -51,18 +54,21 @@ def placed(
     `escape` prepares text for markup. Each element covers the run of target units with the highest sum of
     share - `THRESHOLD`, and nearby runs of its children, inside its parent and outside its siblings. An
     element of all units of its parent covers all units of its parent. Tags inside a word stay there if the
-    translation has the same word. An element without units is before the unit that follows it. The result
-    without tags, and without elements whose content stays, is always `target`.
+    translation has the same word. An element without units is before the unit that follows it, or after a
+    word that is directly before it. The spaces around it stay. Without them, without tags, and without
+    elements whose content stays, the result is always `target`.
     """
     page = _Page(source, target, shares, escape)
-    return page.filled(elements, (0, len(page.spans_S)), (0, len(page.spans_T)), (0, len(target)))
+    page.fill(elements, (0, len(page.spans_S)), (0, len(page.spans_T)), (0, len(target)))
+    return "".join(page.parts)
 
 
 class _Page:
     """A source text, its translation, and their alignment."""
 
     def __init__(self, source: str, target: str, shares: Shares, escape: Callable[[str], str]) -> None:
-        self.target, self.escape = target, escape
+        self.source, self.target, self.escape = source, target, escape
+        self.parts: list[str] = []  # of the result, in order
         self.spans_S, self.spans_T = units(source), units(target)
         self.marks_S = [MARK.match(source, start) is not None for start, _ in self.spans_S]
         self.marks_T = [MARK.match(target, start) is not None for start, _ in self.spans_T]
@@ -84,8 +90,8 @@ class _Page:
             and source[slice(*self.spans_S[unit_S])] == target[slice(*self.spans_T[unit_T])]
         }
 
-    def filled(self, elements: Sequence[Element], inside: Span, room: Span, characters: Span) -> str:
-        """Return these `characters` of the translation with `elements`: the children of an element that
+    def fill(self, elements: Sequence[Element], inside: Span, room: Span, characters: Span) -> None:
+        """Append these `characters` of the translation with `elements`: the children of an element that
         covers the source units `inside` and the target units `room`."""
         covered = [self._covered(one) for one in elements]
         free = set(range(*room))
@@ -104,29 +110,55 @@ class _Page:
                 runs[number] = run
                 places[number] = self.spans_T[run[0]][0], self.spans_T[run[1] - 1][1]
                 free.difference_update(range(*run))
-        starts = {unit: first for first, last in runs.values() for unit in range(first, last)}
+        owners = {unit: run for run in runs.values() for unit in range(*run)}
         for number in set(left).difference(runs):
-            unit = covered[number][0]
-            at = self.following[unit] if unit < inside[1] else room[1]
-            at = starts.get(at, at) if room[0] <= at < room[1] else room[1]
-            runs[number] = at, at
-            start = self.spans_T[at][0] if at < room[1] else characters[1]
-            places[number] = start, start
-        text, position = [], characters[0]
+            point = self._point(elements[number], covered[number][0], inside, room, owners)
+            at = characters[1] if point is None else point
+            runs[number], places[number] = (room[1], room[1]), (at, at)
+        position = characters[0]
         for number in sorted(places, key=lambda n: (places[n], n)):
             element, (start, end) = elements[number], places[number]
-            content = self.filled(element.children, covered[number], runs[number], (start, end))
-            before = " " * (element.spaced[0] and not self._is_space(start - 1))
-            after = " " * (element.spaced[1] and not self._is_space(end))
-            between = self.escape(self.target[position:start])
-            text += [between, before, element.opening, content, element.closing, after]
+            before, after = self._spaces(element, start, end)
+            self.parts += [self.escape(self.target[position:start]), before, element.opening]
+            self.fill(element.children, covered[number], runs[number], (start, end))
+            self.parts += [element.closing, after]
             position = end
-        return "".join([*text, self.escape(self.target[position : characters[1]])])
+        self.parts.append(self.escape(self.target[position : characters[1]]))
+
+    def _point(
+        self, element: Element, unit: int, inside: Span, room: Span, owners: Mapping[int, Span]
+    ) -> int | None:
+        """Return the character before which to put an element without target units, or None for the end of
+        `room`. `unit` is its first source unit, or else the next one. `owners` has the run of other elements
+        for each unit that they cover."""
+        start = element.start
+        is_glued = (
+            element.end == start and inside[0] < unit < inside[1] and not self.source[start - 1].isspace()
+        )
+        if is_glued and (self.source[start].isspace() or not self.marks_S[unit - 1]):
+            own = self.targets[unit - 1]
+            at = max(own, key=own.__getitem__, default=room[1])
+            if room[0] <= at < room[1]:
+                return self.spans_T[owners.get(at, (at, at + 1))[1] - 1][1]
+        at = self.following[unit] if unit < inside[1] else room[1]
+        return self.spans_T[owners.get(at, (at, at))[0]][0] if room[0] <= at < room[1] else None
+
+    def _spaces(self, element: Element, start: int, end: int) -> tuple[str, str]:
+        """Return the spaces to add before and after `element`, which is put at the characters `start` to
+        `end`. There are none beside a bracket or mark that has none, unless the source has the same there."""
+        before, after = self.target[max(0, start - 1) : start].strip(), self.target[end : end + 1].strip()
+        source_before = self.source[max(0, element.start - 2) : element.start].rstrip()
+        source_after = self.source[element.start : element.start + 2].lstrip()
+        is_before = before and (before not in OPENING or source_before.endswith(before))
+        is_after = after and (after not in CLOSING or source_after.startswith(after))
+        return " " * (element.spaced[0] and bool(is_before)), " " * (element.spaced[1] and bool(is_after))
 
     def _place_in(self, copy: int, element: Element, unit: int) -> Span | None:
         """Return the characters of `element` in the target word `copy`, if it is a part of source `unit`."""
         start, end = self.spans_S[unit]
-        is_part = start <= element.start and element.end <= end and element.end - element.start < end - start
+        # An element of length 0 at the start of a word is before it.
+        is_part = start <= element.start and start < element.end <= end
+        is_part = is_part and element.end - element.start < end - start
         shift = self.spans_T[copy][0] - start
         return (element.start + shift, element.end + shift) if is_part else None
 
@@ -177,7 +209,3 @@ class _Page:
         while self.marks_S[covered[1] - 1] and last in free and self.marks_T[last]:
             last += 1
         return first, last
-
-    def _is_space(self, index: int) -> bool:
-        """Return whether the character at `index` of the target is a space or outside of the text."""
-        return not 0 <= index < len(self.target) or self.target[index].isspace()
