@@ -205,8 +205,9 @@ class Model:
         report: Callable[[Translation], None] = lambda translation: None,
         glossary: Glossary | None = None,
     ) -> str:
-        """Return the translation of the text of a file. `form` is "html", "xml", "xliff", "po", "srt" or
-        "vtt". Only text for people is translated. The rest stays as it is. `report` gets each sentence.
+        """Return the translation of the text of a file. `form` is "html", "xhtml", "xml", "xliff", "po",
+        "srt" or "vtt". Only text for people is translated. The rest stays as it is. `report` gets each
+        sentence.
 
         >>> model.translate_document("1\\n00:00:01,000 --> 00:00:02,000\\nOne\\nis.\\n", "srt")
         '1\\n00:00:01,000 --> 00:00:02,000\\nOne\\nis.\\n'

@@ -58,8 +58,8 @@ def _others(text: str, form: str) -> list[re.Match[str]]:
     found = []
     if form == "po":
         found.append(PO_NAME.search(text))
-    elif form in ("html", "xml", "xliff"):
+    elif form in ("html", "xhtml", "xml", "xliff"):
         found.append(XML_NAME.match(text))
-    if form == "html":
+    if form in ("html", "xhtml"):
         found.append(next((one for one in META_NAME.finditer(text) if one["name"]), None))
     return [one for one in found if one and one["name"].lower() not in UTF8]

@@ -1,4 +1,4 @@
-"""File formats with text to translate: HTML, XML, XLIFF, PO, SRT and WebVTT."""
+"""File formats with text to translate: HTML, XHTML, XML, XLIFF, PO, SRT and WebVTT."""
 
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -11,15 +11,15 @@ from nmt_cli.text.declared import declared_utf8, needs_references, referenced, r
 from nmt_cli.text.markup import SPACES, Block, blocks, escaped, in_cdata, markup_tokens, text_or_html
 from nmt_cli.text.well_formed import tags_of
 
-Format = Literal["html", "xml", "xliff", "po", "srt", "vtt"]
+Format = Literal["html", "xhtml", "xml", "xliff", "po", "srt", "vtt"]
 
 FORMATS: tuple[Format, ...] = get_args(Format)
 SUFFIXES: dict[str, Format] = {
     **{f".{name}": name for name in FORMATS},
-    **{".htm": "html", ".xhtml": "xml", ".xlf": "xliff", ".pot": "po"},
+    **{".htm": "html", ".xlf": "xliff", ".pot": "po"},
 }
 
-XML_FORMS = {"xml", "xliff"}
+XML_FORMS = {"xhtml", "xml", "xliff"}
 
 SIGNS = {"xliff": "<source", "po": "msgid", "srt": "-->", "vtt": "-->"}
 """What a file in a format has before its texts."""
@@ -66,20 +66,21 @@ LEAD = re.compile(r"(?:\{\\[^{}]*+\}|\s)*+(?:(?:<[^<>]*+>|\s)*+(?P<dash>[-–—
 def blocks_of(
     text: str, form: Format, ignored: Collection[str] = (), is_fragment: bool = False
 ) -> list[Block]:
-    """Cut the text of a file into blocks, in order. In HTML and XML, elements with `ignored` names stay.
+    """Cut the text of a file into blocks, in order. In HTML, XHTML and XML, elements
+    with `ignored` names stay.
 
     XLIFF and PO get translations of texts that have none. The lines of a subtitle are one text, and its
-    translation has the same number of lines. In a dialogue, each line is a text. If HTML or XML is ASCII and
-    declares another encoding than UTF-8, translations are ASCII with character references. Raise `UserError`
-    for XLIFF, PO, SRT and WebVTT without such texts, and for an incomplete message. XML and XLIFF must be
-    well-formed. A fragment of XML need not be.
+    translation has the same number of lines. In a dialogue, each line is a text. If HTML, XHTML or XML is
+    ASCII and declares another encoding than UTF-8, translations are ASCII with character references. Raise
+    `UserError` for XLIFF, PO, SRT and WebVTT without such texts, and for an incomplete message. XHTML, XML
+    and XLIFF must be well-formed. A fragment need not be.
     """
     if (sign := SIGNS.get(form, "")) not in text:
         raise UserError(f"the file does not contain {sign!r}. Check the file and its ending.")
     if form in XML_FORMS and not is_fragment:
         tags_of(text)
     match form:
-        case "html" | "xml":
+        case "html" | "xhtml" | "xml":
             parts = blocks(text, form, ignored)
         case "xliff":
             parts = list(_xliff(text))
@@ -142,7 +143,10 @@ def _segment(text: str, position: int, children: Mapping[str, _Element]) -> tupl
     """Return the parts of an XLIFF file from `position`, with a target for the source in the `children` of a
     segment, and their end. Return no parts if there is nothing to translate."""
     source, target = children.get("source"), children.get("target")
-    parts = blocks(text[slice(*source[1:3])], "xml", CODES) if source else []
+    # A copy of the source that is cut into sentences. The target gets the same sentences.
+    divided = children.get("seg-source", source)
+    content = text[slice(*divided[1:3])] if divided else ""
+    parts = blocks(content, "xliff", CODES)
     if not source or not any(part.text for part in parts) or (target and text[slice(*target[1:3])].strip()):
         return [], position
     if target:

@@ -13,7 +13,8 @@ from io import StringIO
 from itertools import groupby, pairwise
 from typing import Literal
 
-Dialect = Literal["html", "xml"]
+Dialect = Literal["html", "xhtml", "xml", "xliff"]
+"""XHTML is XML with the elements of HTML. XLIFF is the content of its element `source`."""
 
 ATTRIBUTES = r"""(?:[^=>]|=\s*+(?:"[^"]*+"|'[^']*+'|(?!["'])))*+"""
 NAME_START = (
@@ -60,7 +61,7 @@ MARKUP = {
 with raw text, and in XML a reference to an entity.
 Without its end, it extends to the end of the document. Every other "<" is text."""
 
-UNTRANSLATED = frozenset("code kbd math pre samp svg template var".split())
+UNTRANSLATED = frozenset("code kbd math pre samp script style svg template textarea var".split())
 """HTML elements whose content is not translated."""
 
 VOID = frozenset("area base br col embed hr img input link meta source track wbr".split())
@@ -79,6 +80,9 @@ INLINE = frozenset(
     "output picture progress q rp rt ruby s slot small span strike strong sub sup time tt u video".split()
 )
 """HTML elements that are in none of the other sets."""
+
+SEGMENT = re.compile(r"""<mrk\s(?:.*\s)?mtype\s*+=\s*+["']seg["']""", re.DOTALL)
+"""The start tag of a sentence in the element `seg-source` of XLIFF 1.2."""
 
 NOT_TRANSLATED = re.compile(r"""(?i)\s(?:translate\s*=\s*["']?no\b|class\s*=\s*["'][^"']*\bnotranslate\b)""")
 WHITESPACE = " \t\n\r\f"
@@ -147,10 +151,11 @@ def blocks(document: str, dialect: Dialect = "html", ignored: Collection[str] = 
     """Cut a `document` into blocks, in order. Their joined `raw` parts are the document.
 
     A text without letter or digit stays untranslated. Elements stay if their names are in `ignored`, or if
-    they are marked by `translate="no"` or the class `notranslate`. In HTML, scripts, styles and elements in
-    `UNTRANSLATED` also stay. In HTML, the names in `BLOCK_LEVEL` delimit blocks. In XML, an element is inline
-    if its parent also has text of its own. Tags that are not nested correctly, and inline elements with
-    blocks, delimit blocks. In XML, a CDATA section is text of its own, or HTML if it has tags.
+    they are marked by `translate="no"` or the class `notranslate`. In HTML and XHTML, those in `UNTRANSLATED`
+    also stay, and the names in `BLOCK_LEVEL` delimit blocks. In XML, an element is inline if its parent also
+    has text of its own, or is inline and not a list. In XLIFF, all elements are inline but the sentences of
+    `seg-source`. Tags that are not nested correctly, and inline elements
+    with blocks, delimit blocks. Outside HTML, a CDATA section is text of its own, or HTML if it has tags.
     """
     tokens = [*markup_tokens(document, dialect, ignored)]
     parts: list[Block] = []
@@ -223,10 +228,14 @@ def _block(raw: str, tokens: Sequence[Token]) -> Block:
 
 def _breaks(tokens: Sequence[Token], dialect: Dialect) -> list[bool]:
     """Return for each token whether it delimits blocks. Other tags are nested correctly between them."""
-    if dialect == "html":
-        breaks = [token.kind == "break" or token.name in BLOCK_LEVEL for token in tokens]
-    else:
-        breaks = _breaks_by_parent(tokens)
+    match dialect:
+        case "html" | "xhtml":
+            own = [token.name in BLOCK_LEVEL for token in tokens]
+        case "xliff":
+            own = [token.kind == "open" and SEGMENT.match(token.raw) is not None for token in tokens]
+        case "xml":
+            own = _breaks_by_parent(tokens)
+    breaks = [token.kind in ("break", "cdata") or is_own for token, is_own in zip(tokens, own, strict=True)]
     opened: list[int] = []  # the indices of open inline elements
     for index, token in enumerate(tokens):
         is_nested = bool(opened) and tokens[opened[-1]].name == token.name
@@ -245,27 +254,37 @@ def _breaks(tokens: Sequence[Token], dialect: Dialect) -> list[bool]:
 
 
 def _breaks_by_parent(tokens: Sequence[Token]) -> list[bool]:
-    """Return a flag for each token of XML, True if the token separates texts. Breaks and CDATA sections do.
-    A tag does if its parent element has no text of its own."""
+    """Return a flag for each token of XML, True if the token is not text and separates texts. It does not if
+    its parent element has text of its own, or is inline and not a list. A list has elements of the same name
+    in a row, or elements on lines of their own."""
     parents, opened = list[int](), [-1]  # indices of start tags
+    lists, names = set[int](), dict[int, str]()  # the name of the element that ended last in each parent
     for index, token in enumerate(tokens):
         if token.kind == "close" and len(opened) > 1 and tokens[opened[-1]].name == token.name:
             opened.pop()
-        parents.append(opened[-1])
+        parent = opened[-1]
+        parents.append(parent)
         if token.kind == "open":
+            before = tokens[index - 1].raw if index and tokens[index - 1].kind == "text" else ""
+            if names.get(parent) == token.name or ("\n" in before and not before.strip(WHITESPACE)):
+                lists.add(parent)
+            names[parent] = token.name
             opened.append(index)
+        elif token.kind == "text" and token.raw.strip(WHITESPACE):
+            names.pop(parent, None)
     both = list(zip(tokens, parents, strict=True))
     with_text = {parent for token, parent in both if token.kind == "text" and WORDS.search(token.raw)}
-    return [
-        token.kind in ("break", "cdata") or (token.kind != "text" and parent not in with_text)
-        for token, parent in both
-    ]
+    breaks: list[bool] = []
+    for token, parent in both:
+        is_inside = parent >= 0 and not breaks[parent] and parent not in lists
+        breaks.append(token.kind != "text" and parent not in with_text and not is_inside)
+    return breaks
 
 
 def markup_tokens(document: str, dialect: Dialect, ignored: Collection[str] = ()) -> Iterator[Token]:
     """Yield all tokens in order, without gaps. An element that stays as it is, is one token."""
     start, name, depth = 0, "", 0  # of a text, or of an element that stays
-    for found in MARKUP[dialect].finditer(document):
+    for found in MARKUP["html" if dialect == "html" else "xml"].finditer(document):
         if found.lastgroup == "entity" and found[0][1:] in html5:
             continue  # a character of the text
         token = _token(found, dialect)
@@ -278,7 +297,7 @@ def markup_tokens(document: str, dialect: Dialect, ignored: Collection[str] = ()
         if start < found.start():
             yield Token(document[start : found.start()], "text")
         start = found.start()
-        is_named = token.name in ignored or (dialect == "html" and token.name in UNTRANSLATED)
+        is_named = token.name in ignored or (dialect in ("html", "xhtml") and token.name in UNTRANSLATED)
         if token.kind == "open" and (is_named or NOT_TRANSLATED.search(token.raw)):
             name, depth = token.name, 1
         else:
@@ -295,7 +314,7 @@ def _token(found: re.Match[str], dialect: Dialect) -> Token:
     if found.lastgroup == "entity":
         return Token(found[0], "fixed")  # the document defines it
     if found.lastgroup != "name":
-        is_cdata = dialect == "xml" and found[0].startswith("<![CDATA[") and found[0].endswith("]]>")
+        is_cdata = dialect != "html" and found[0].startswith("<![CDATA[") and found[0].endswith("]]>")
         return Token(found[0], "cdata" if is_cdata else "break")
     name, raw = found["name"].lower(), found[0]
     if dialect == "html":

@@ -225,6 +225,16 @@ def test_units_of_xliff_that_must_not_be_translated_stay(name: str) -> None:
     assert upper(f"<xliff>{protected}{unit}</xliff>", "xliff").startswith(f"<xliff>{protected}")
 
 
+def test_sentences_of_seg_source_are_translated_each() -> None:
+    marked = "<mrk mtype='seg' mid='1'>One <g id='1'>two</g>.</mrk> <mrk mtype='seg' mid='2'>Three.</mrk>"
+    source = f"<source>One <g id='1'>two</g>. Three.</source><seg-source>{marked}</seg-source>"
+    result = upper(f"<trans-unit>{source}</trans-unit>", "xliff")
+    target = result.removeprefix(f"<trans-unit>{source}").removesuffix("</trans-unit>")
+    assert re.sub("</?g.*?>", "", target) == (
+        "<target><mrk mtype='seg' mid='1'>ONE TWO.</mrk> <mrk mtype='seg' mid='2'>THREE.</mrk></target>"
+    )
+
+
 def test_xliff_2_has_a_target_in_each_segment() -> None:
     one, ignorable = "<segment><source>a</source></segment>", "<ignorable><source>b</source></ignorable>"
     result = upper(f"<unit><notes/>{one}{ignorable}{one}</unit>", "xliff")
@@ -268,7 +278,7 @@ def test_a_damaged_file_is_refused(form: Format, text: str, message: str) -> Non
 
 
 def test_an_unknown_format_is_refused() -> None:
-    with pytest.raises(UserError, match=r"form must be one of html, xml, .* vtt \(got 'pdf'\)"):
+    with pytest.raises(UserError, match=r"form must be one of html, xhtml, xml, .* vtt \(got 'pdf'\)"):
         blocks_of("a", cast(Format, "pdf"))
 
 

@@ -1,6 +1,7 @@
 """Blocks of HTML and XML documents, and their inline elements."""
 
 from collections.abc import Iterator, Sequence
+from typing import get_args
 
 import pytest
 from hypothesis import given
@@ -48,12 +49,12 @@ def test_entities_of_a_document_and_instructions_stay(
     assert [(one.text, [element.opening for element in one.elements]) for one in found] == expected
 
 
-@given(st.lists(PARTS).map("".join), st.sampled_from(["html", "xml"]))
+@given(st.lists(PARTS).map("".join), st.sampled_from(get_args(Dialect)))
 def test_the_blocks_joined_are_the_document(document: str, dialect: Dialect) -> None:
     assert "".join(one.raw for one in blocks(document, dialect)) == document
 
 
-@given(st.lists(PARTS).map("".join), st.sampled_from(["html", "xml"]))
+@given(st.lists(PARTS).map("".join), st.sampled_from(get_args(Dialect)))
 def test_the_tags_of_a_block_are_those_of_its_elements_in_order(document: str, dialect: Dialect) -> None:
     def tags(elements: Sequence[Element]) -> Iterator[str]:
         for one in elements:
@@ -161,6 +162,63 @@ def test_php_in_html_ends_with_its_mark(code: str) -> None:
     assert texts("<?xml:namespace prefix = o />one") == ["one"]
 
 
+@pytest.mark.parametrize(
+    ("document", "expected"),
+    [
+        ("<p>one <a><b>two</b></a> three</p>", ["one two three"]),
+        ("<p>one <a><b><i>two</i></b></a></p>", ["one two"]),
+        ("<p>one <a><!-- c --><x/><b>two</b></a></p>", ["one two"]),
+        ("<p>one <a><b>two</b> <i>three</i></a> four</p>", ["one two three four"]),
+        ("<p>one <a><b>2</b>, <b>3</b></a></p>", ["one 2, 3"]),
+        ("<a><b>one</b></a> two", ["one two"]),
+        ("<d><a><b>one</b></a></d>", ["one"]),
+        ("<d><a><b>one</b></a><a><b>two</b></a></d>", ["one", "two"]),
+        ("<p>one <l><i>two</i><i>three</i></l> four</p>", ["one", "two", "three", "four"]),
+        ("<p>one <l><i>two</i> <i>three</i></l></p>", ["one", "two", "three"]),
+        ("<p>one\n<l>\n<i>\n<p>two</p>\n</i>\n</l>\n</p>", ["one", "two"]),
+        ("<p>one <n><h>two</h>\n<p>three</p></n></p>", ["one", "two", "three"]),
+        ("<p>one <a><l><i>two</i><i>three</i></l></a> four</p>", ["one", "two", "three", "four"]),
+    ],
+)
+def test_an_element_of_xml_is_inline_in_an_inline_element_that_is_not_a_list(
+    document: str, expected: list[str]
+) -> None:
+    assert texts(document, dialect="xml") == expected
+
+
+@pytest.mark.parametrize(
+    ("document", "expected"),
+    [
+        ("<p><b>one</b> <i>two</i></p><p>three</p>", ["one two", "three"]),
+        ("<p>one <a><b>two</b></a><br/>three<br></br>four</p>", ["one two", "three", "four"]),
+        ("<ul>one <li>two</li></ul>", ["one", "two"]),
+        ("<p>one <b/>two &nbsp;three</p><?if a > b?>", ["one two \xa0three"]),
+        ("<P>one <CODE>no</CODE> two</P>", ["one two"]),
+        ("<p>yes</p><script>if (a &lt; b) no()</script><style>p { no }</style>", ["yes"]),
+        ("<script src='x'/><p>yes</p><textarea>no</textarea>", ["yes"]),
+        ("<p><![CDATA[one & two]]></p>", ["one & two"]),
+    ],
+)
+def test_xhtml_is_xml_with_the_elements_of_html(document: str, expected: list[str]) -> None:
+    assert texts(document, dialect="xhtml") == expected
+
+
+@pytest.mark.parametrize(
+    ("document", "expected"),
+    [
+        ("<g id='1'>one</g> <g id='2'>two</g>", ["one two"]),
+        ("<g><g>one</g></g>\n<g>two</g>", ["one two"]),
+        (
+            "<mrk mtype='seg' mid='1'>one <g>two</g></mrk> <mrk mid='2' mtype='seg'>three</mrk>",
+            ["one two", "three"],
+        ),
+        ("<g><mrk mtype='seg'>one</mrk></g> <mrk mtype='term'>two</mrk>", ["one", "two"]),
+    ],
+)
+def test_all_elements_of_xliff_are_inline_but_sentences(document: str, expected: list[str]) -> None:
+    assert texts(document, dialect="xliff") == expected
+
+
 def test_a_translation_does_not_end_its_cdata_section() -> None:
     (block,) = (one for one in blocks("<p><![CDATA[a]]></p>", "xml") if one.text)
     content = block.escape("x ]]> & y")
@@ -221,7 +279,7 @@ def test_deep_elements_end_the_block() -> None:
     ids=repr,
 )
 @pytest.mark.parametrize("around", ["{}", "<{}", "<a {}", "<a {}>", "<![CDATA[{}]]>"])
-@pytest.mark.parametrize("dialect", ["html", "xml"])
+@pytest.mark.parametrize("dialect", get_args(Dialect))
 def test_hostile_documents_take_linear_time(part: str, around: str, dialect: Dialect) -> None:
     document = around.format(part * (LONG // len(part)))
     assert sum(len(one.raw) for one in blocks(document, dialect)) == len(document)
