@@ -6,7 +6,7 @@ text without its inline tags. The time is linear in the length of the document, 
 
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from html import escape, unescape
 from html.entities import html5
 from io import StringIO
@@ -81,6 +81,14 @@ INLINE = frozenset(
 )
 """HTML elements that are in none of the other sets."""
 
+PAIRED = {
+    **{"bpt": "bpt", "ept": "bpt", "bx": "bx", "ex": "bx", "it": "it"},
+    **{"sc": "sc", "ec": "sc", "sm": "sm", "em": "sm"},
+}
+"""The elements of XLIFF 1.2 and 2 that open or close a pair, with the name of the one that opens it. The
+attribute `pos` of `it` says which of both it is."""
+
+ATTRIBUTE = re.compile(r"""\s([\w:.-]++)\s*+=\s*+(?:"([^"]*+)"|'([^']*+)')""")
 SEGMENT = re.compile(r"""<mrk\s(?:.*\s)?mtype\s*+=\s*+["']seg["']""", re.DOTALL)
 """The start tag of a sentence in the element `seg-source` of XLIFF 1.2."""
 
@@ -110,6 +118,9 @@ class Element:
     children: list["Element"] = field(default_factory=list)
     spaced: tuple[bool, bool] = (False, False)
     """For an element without text: whether whitespace is directly before it, and after it."""
+
+    opened_by: "Element | None" = None
+    """For a closing code of XLIFF whose opening code is not in the same element: the opening code."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +157,9 @@ class Token:
     name: str = ""
     """The name of the element in lower case."""
 
+    pair: str = ""
+    """For a code of XLIFF whose pair crosses the borders of an element: the name of the pair."""
+
 
 def blocks(document: str, dialect: Dialect = "html", ignored: Collection[str] = ()) -> list[Block]:
     """Cut a `document` into blocks, in order. Their joined `raw` parts are the document.
@@ -154,10 +168,11 @@ def blocks(document: str, dialect: Dialect = "html", ignored: Collection[str] = 
     they are marked by `translate="no"` or the class `notranslate`. In HTML and XHTML, those in `UNTRANSLATED`
     also stay, and the names in `BLOCK_LEVEL` delimit blocks. In XML, an element is inline if its parent also
     has text of its own, or is inline and not a list. In XLIFF, all elements are inline but the sentences of
-    `seg-source`. Tags that are not nested correctly, and inline elements
+    `seg-source`, and a pair of codes is an element. Tags that are not nested correctly, and inline elements
     with blocks, delimit blocks. Outside HTML, a CDATA section is text of its own, or HTML if it has tags.
     """
     tokens = [*markup_tokens(document, dialect, ignored)]
+    tokens = _paired(tokens) if dialect == "xliff" else tokens
     parts: list[Block] = []
     runs = groupby(
         zip(_breaks(tokens, dialect), tokens, strict=True), lambda one: (one[0], one[1].kind == "cdata")
@@ -198,7 +213,7 @@ def _block(raw: str, tokens: Sequence[Token]) -> Block:
     """Return the block of `tokens`, whose tags are nested correctly. It stays raw without words."""
     text, spaced = StringIO(), True
     root = Element("", 0, 0)
-    opened = [root]
+    opened, codes = [root], dict[str, Element]()
     gap = True  # whether whitespace is directly before the token, or the token is the first one
     for token, following in pairwise([*tokens, Token("", "break")]):
         position, gap_after = text.tell(), following.raw.startswith(BLANKS)
@@ -220,10 +235,58 @@ def _block(raw: str, tokens: Sequence[Token]) -> Block:
             element.spaced = gap, gap_after
             if token.kind == "open":
                 opened.append(element)
+            elif token.pair and not (opening := codes.pop(token.pair, None)):
+                codes[token.pair] = element
+            elif token.pair:
+                element.opened_by = opening
         gap = token.raw.endswith(BLANKS)
     if not WORDS.search(text.getvalue()):
         return Block(raw)
     return Block(raw, text.getvalue().rstrip(" "), root.children, escaped)
+
+
+def _paired(tokens: Sequence[Token]) -> list[Token]:
+    """Return the tokens of XLIFF, with each pair of codes as the tags of an element. A pair that crosses the
+    borders of an element, or another pair, stays two codes and gets a name."""
+    result = [*tokens]
+    opened: dict[str, int] = {}  # the indices of opening codes by name
+    inside: list[dict[str, int]] = [{}]  # those directly inside each open element
+    for index, token in enumerate(tokens):
+        if token.kind == "open":
+            inside.append({})
+        elif token.kind == "close" and len(inside) > 1:
+            inside.pop()
+        elif code := _code(token):
+            name, is_opening = code
+            if is_opening:
+                inside[-1].pop(name, None)
+                opened[name] = inside[-1][name] = index
+            elif name in opened:
+                start = opened.pop(name)
+                is_nested = inside[-1].get(name) == start
+                while is_nested and inside[-1].popitem()[0] != name:
+                    pass  # this pair will cross the end of its neighbour
+                if is_nested:
+                    result[start] = replace(tokens[start], kind="open", name=name)
+                    result[index] = replace(token, kind="close", name=name)
+                else:
+                    result[start] = replace(tokens[start], pair=name)
+                    result[index] = replace(token, pair=name)
+    return result
+
+
+def _code(token: Token) -> tuple[str, bool] | None:
+    """Return the name of the pair that a token of XLIFF belongs to, and whether the token opens it. Return
+    None if it is no such code."""
+    tag = TAG.match(token.raw) if token.kind in ("void", "fixed") and token.name in PAIRED else None
+    if not tag:
+        return None
+    attributes = {name.lower(): first or second for name, first, second in ATTRIBUTE.findall(tag[0])}
+    number = next((attributes[name] for name in ("rid", "startref", "id") if name in attributes), "")
+    opening, position = PAIRED[token.name], attributes.get("pos")
+    if token.name == "it" and position not in ("open", "close"):
+        return None
+    return f"{opening} {number}", token.name == opening and position != "close"
 
 
 def _breaks(tokens: Sequence[Token], dialect: Dialect) -> list[bool]:

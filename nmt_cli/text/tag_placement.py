@@ -60,6 +60,7 @@ def placed(
     """
     page = _Page(source, target, shares, escape)
     page.fill(elements, (0, len(page.spans_S)), (0, len(page.spans_T)), (0, len(target)))
+    page.order_codes()
     return "".join(page.parts)
 
 
@@ -69,6 +70,8 @@ class _Page:
     def __init__(self, source: str, target: str, shares: Shares, escape: Callable[[str], str]) -> None:
         self.source, self.target, self.escape = source, target, escape
         self.parts: list[str] = []  # of the result, in order
+        self.closings: list[Element] = []  # closing codes whose opening codes are in other elements
+        self.openings: dict[int, int] = {}  # the indices of start tags in `parts`, by the id of the element
         self.spans_S, self.spans_T = units(source), units(target)
         self.marks_S = [MARK.match(source, start) is not None for start, _ in self.spans_S]
         self.marks_T = [MARK.match(target, start) is not None for start, _ in self.spans_T]
@@ -119,11 +122,20 @@ class _Page:
         for number in sorted(places, key=lambda n: (places[n], n)):
             element, (start, end) = elements[number], places[number]
             before, after = self._spaces(element, start, end)
+            self.openings[id(element)] = len(self.parts) + 2
+            self.closings += [element] if element.opened_by else []
             self.parts += [self.escape(self.target[position:start]), before, element.opening]
             self.fill(element.children, covered[number], runs[number], (start, end))
             self.parts += [element.closing, after]
             position = end
         self.parts.append(self.escape(self.target[position : characters[1]]))
+
+    def order_codes(self) -> None:
+        """Exchange the two codes of a pair if the closing one is first."""
+        for closing in self.closings:
+            first, last = self.openings[id(closing.opened_by)], self.openings[id(closing)]
+            if first > last:
+                self.parts[first], self.parts[last] = self.parts[last], self.parts[first]
 
     def _point(
         self, element: Element, unit: int, inside: Span, room: Span, owners: Mapping[int, Span]

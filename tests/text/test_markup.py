@@ -219,6 +219,31 @@ def test_all_elements_of_xliff_are_inline_but_sentences(document: str, expected:
     assert texts(document, dialect="xliff") == expected
 
 
+@pytest.mark.parametrize(
+    ("document", "expected"),
+    [
+        ('<bx id="1"/>one <ex id="1"/>two', [('<bx id="1"/>', "one ")]),
+        ('<bx id="1" rid="2"/>one <ex id="3" rid="2"/>two', [('<bx id="1" rid="2"/>', "one ")]),
+        ('<sc id="1"/>one<ec startRef="1"/> two', [('<sc id="1"/>', "one")]),
+        ('<bx id="1"/>one <ex id="2"/>two', [('<bx id="1"/>', ""), ('<ex id="2"/>', "")]),
+        ('<ex id="1"/>one <bx id="1"/>two', [('<ex id="1"/>', ""), ('<bx id="1"/>', "")]),
+        ('<it id="1"/>one <it id="1"/>two', [('<it id="1"/>', ""), ('<it id="1"/>', "")]),
+        ('<bx id="1"/>one<bx id="1"/>two<ex id="1"/>', [('<bx id="1"/>', ""), ('<bx id="1"/>', "two")]),
+        (
+            '<bx id="1"/>one <bx id="2"/>two <ex id="1"/>three<ex id="2"/>',
+            [('<bx id="1"/>', "one two "), ('<bx id="2"/>', ""), ('<ex id="2"/>', "")],
+        ),
+        (
+            '<g>one <sc id="1"/>two</g> three<ec startRef="1"/>',
+            [("<g>", "one two"), ('<sc id="1"/>', ""), ('<ec startRef="1"/>', "")],
+        ),
+    ],
+)
+def test_a_pair_of_codes_of_xliff_is_an_element(document: str, expected: list[tuple[str, str]]) -> None:
+    (block,) = blocks(document, "xliff")
+    assert spans(block) == expected
+
+
 def test_a_translation_does_not_end_its_cdata_section() -> None:
     (block,) = (one for one in blocks("<p><![CDATA[a]]></p>", "xml") if one.text)
     content = block.escape("x ]]> & y")
