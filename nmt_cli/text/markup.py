@@ -64,6 +64,9 @@ Without its end, it extends to the end of the document. Every other "<" is text.
 UNTRANSLATED = frozenset("code kbd math pre samp script style svg template textarea var".split())
 """HTML elements whose content is not translated."""
 
+WORDLESS = frozenset("bpt ept it math ph script style svg template textarea".split())
+"""Elements whose content is not translated and has no words of the sentence around it."""
+
 VOID = frozenset("area base br col embed hr img input link meta source track wbr".split())
 """HTML elements without an end tag."""
 
@@ -102,6 +105,9 @@ ILLEGAL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 MAX_DEPTH = 64
 """Maximum number of inline elements inside each other. Deeper tags end the block."""
 
+MAX_STAYING = 100
+"""Maximum number of characters of code that a text to translate contains. Longer code is left out."""
+
 
 @dataclass(slots=True)
 class Element:
@@ -117,7 +123,10 @@ class Element:
     closing: str = ""
     children: list["Element"] = field(default_factory=list)
     spaced: tuple[bool, bool] = (False, False)
-    """For an element without text: whether whitespace is directly before it, and after it."""
+    """For an element without text, or that stays: whether whitespace is directly before it, and after it."""
+
+    stays: bool = False
+    """Whether the element replaces the text that it covers, or the translation of the text."""
 
     opened_by: "Element | None" = None
     """For a closing code of XLIFF whose opening code is not in the same element: the opening code."""
@@ -213,7 +222,7 @@ def _block(raw: str, tokens: Sequence[Token]) -> Block:
     """Return the block of `tokens`, whose tags are nested correctly. It stays raw without words."""
     text, spaced = StringIO(), True
     root = Element("", 0, 0)
-    opened, codes = [root], dict[str, Element]()
+    opened, codes, has_words = [root], dict[str, Element](), False
     gap = True  # whether whitespace is directly before the token, or the token is the first one
     for token, following in pairwise([*tokens, Token("", "break")]):
         position, gap_after = text.tell(), following.raw.startswith(BLANKS)
@@ -226,6 +235,7 @@ def _block(raw: str, tokens: Sequence[Token]) -> Block:
             words = words.removeprefix(" ") if spaced else words
             text.write(words)
             spaced = words.endswith(" ") if words else spaced
+            has_words |= WORDS.search(words) is not None
         elif token.kind == "close":
             one = opened.pop()
             one.closing, one.end = token.raw, position
@@ -235,14 +245,29 @@ def _block(raw: str, tokens: Sequence[Token]) -> Block:
             element.spaced = gap, gap_after
             if token.kind == "open":
                 opened.append(element)
+            elif words := _words_of(token):
+                # Its words help the translation, and the attention to them shows its position.
+                text.write(words)
+                element.end, element.stays, spaced = text.tell(), True, False
             elif token.pair and not (opening := codes.pop(token.pair, None)):
                 codes[token.pair] = element
             elif token.pair:
                 element.opened_by = opening
         gap = token.raw.endswith(BLANKS)
-    if not WORDS.search(text.getvalue()):
+    if not has_words:
         return Block(raw)
     return Block(raw, text.getvalue().rstrip(" "), root.children, escaped)
+
+
+def _words_of(token: Token) -> str:
+    """Return the text of an element that stays, up to `MAX_STAYING` characters, or "" for other tokens."""
+    if token.kind != "fixed" or not token.name or token.name in WORDLESS:
+        return ""
+    try:
+        words = SPACES.sub(" ", unescape(MARKUP["html"].sub("", token.raw))).strip(" ")
+    except ValueError:  # a character reference with a number that is too long
+        return ""
+    return words if len(words) <= MAX_STAYING else ""
 
 
 def _paired(tokens: Sequence[Token]) -> list[Token]:

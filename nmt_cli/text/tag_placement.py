@@ -55,8 +55,8 @@ def placed(
     share - `THRESHOLD`, and nearby runs of its children, inside its parent and outside its siblings. An
     element of all units of its parent covers all units of its parent. Tags inside a word stay there if the
     translation has the same word. An element without units is before the unit that follows it, or after a
-    word that is directly before it. The spaces around it stay. Without them, without tags, and without
-    elements whose content stays, the result is always `target`.
+    word that is directly before it. The spaces around it stay. An element that stays replaces the units that
+    it covers. Without such elements and spaces, and without tags, the result is always `target`.
     """
     page = _Page(source, target, shares, escape)
     page.fill(elements, (0, len(page.spans_S)), (0, len(page.spans_T)), (0, len(target)))
@@ -109,9 +109,8 @@ class _Page:
         for number in sorted(left, key=lambda n: covered[n][1] - covered[n][0]):
             is_whole = covered[number] == inside and not runs
             run = room if is_whole else self._run(elements[number], free)
-            if run[0] < run[1]:
-                runs[number] = run
-                places[number] = self.spans_T[run[0]][0], self.spans_T[run[1] - 1][1]
+            if run[0] < run[1] and (place := self._place_of(run, elements[number], covered[number])):
+                runs[number], places[number] = run, place
                 free.difference_update(range(*run))
         owners = {unit: run for run in runs.values() for unit in range(*run)}
         for number in set(left).difference(runs):
@@ -121,11 +120,12 @@ class _Page:
         position = characters[0]
         for number in sorted(places, key=lambda n: (places[n], n)):
             element, (start, end) = elements[number], places[number]
-            before, after = self._spaces(element, start, end)
+            before, after = self._spaces(element, start) if start == end else ("", "")
             self.openings[id(element)] = len(self.parts) + 2
             self.closings += [element] if element.opened_by else []
             self.parts += [self.escape(self.target[position:start]), before, element.opening]
-            self.fill(element.children, covered[number], runs[number], (start, end))
+            if not element.stays:
+                self.fill(element.children, covered[number], runs[number], (start, end))
             self.parts += [element.closing, after]
             position = end
         self.parts.append(self.escape(self.target[position : characters[1]]))
@@ -155,12 +155,13 @@ class _Page:
         at = self.following[unit] if unit < inside[1] else room[1]
         return self.spans_T[owners.get(at, (at, at))[0]][0] if room[0] <= at < room[1] else None
 
-    def _spaces(self, element: Element, start: int, end: int) -> tuple[str, str]:
-        """Return the spaces to add before and after `element`, which is put at the characters `start` to
-        `end`. There are none beside a bracket or mark that has none, unless the source has the same there."""
-        before, after = self.target[max(0, start - 1) : start].strip(), self.target[end : end + 1].strip()
+    def _spaces(self, element: Element, at: int) -> tuple[str, str]:
+        """Return the spaces to add before and after `element`, which covers nothing and is put before the
+        character `at`. Inside of brackets and before other marks, there are none, unless the source has the
+        same mark there."""
+        before, after = self.target[max(0, at - 1) : at].strip(), self.target[at : at + 1].strip()
         source_before = self.source[max(0, element.start - 2) : element.start].rstrip()
-        source_after = self.source[element.start : element.start + 2].lstrip()
+        source_after = self.source[element.end : element.end + 2].lstrip()
         is_before = before and (before not in OPENING or source_before.endswith(before))
         is_after = after and (after not in CLOSING or source_after.startswith(after))
         return " " * (element.spaced[0] and bool(is_before)), " " * (element.spaced[1] and bool(is_after))
@@ -173,6 +174,19 @@ class _Page:
         is_part = is_part and element.end - element.start < end - start
         shift = self.spans_T[copy][0] - start
         return (element.start + shift, element.end + shift) if is_part else None
+
+    def _place_of(self, run: Span, element: Element, covered: Span) -> Span | None:
+        """Return the characters of `element` in the target units `run`. If an element that stays covers a
+        part of a word, such as code in "x-axis", it replaces only its own text, or nothing (None)."""
+        start, end = self.spans_T[run[0]][0], self.spans_T[run[1] - 1][1]
+        is_words = (
+            element.start <= self.spans_S[covered[0]][0] and self.spans_S[covered[1] - 1][1] <= element.end
+        )
+        if is_words or not element.stays:
+            return start, end
+        text = self.source[element.start : element.end]
+        at = self.target.find(text, start, end)
+        return (at, at + len(text)) if at >= 0 else None
 
     def _covered(self, element: Element) -> Span:
         """Return the source units of `element`, also those only in part. Without units, return the next one
@@ -189,6 +203,14 @@ class _Page:
             gap = range(last, start) if last <= start else range(end, first)
             if first < last and start < end and len(gap) <= MAX_GAP and all(unit in free for unit in gap):
                 first, last = min(first, start), max(last, end)
+        if element.stays:  # it must not replace a mark of the sentence
+            text = self.source[element.start : element.end]
+            words = [
+                n
+                for n in range(first, last)
+                if not self.marks_T[n] or self.target[self.spans_T[n][0]] in text
+            ]
+            first, last = (words[0], words[-1] + 1) if words else (0, 0)
         return first, last
 
     def _best_run(self, covered: Span, free: Collection[int]) -> Span:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lxml import etree
 
-from nmt_cli.text.markup import MAX_DEPTH, Block, Dialect, Element, blocks
+from nmt_cli.text.markup import MAX_DEPTH, MAX_STAYING, Block, Dialect, Element, blocks
 
 LONG = 100_000
 
@@ -78,8 +78,8 @@ def test_the_tags_of_a_block_are_those_of_its_elements_in_order(document: str, d
         ("<!-- no --><p>yes<!-- <p>no</p> --></p>", ["yes"]),
         ("<script>if (a < b) no()</script>yes<style>p { no }</style>", ["yes"]),
         ("<script src=x/>no</SCRIPT >yes", ["yes"]),
-        ("<code>no <b>no</b></code> yes <code/> yes", ["yes yes"]),
         ("<div class='a notranslate'><div>no</div>no</div>yes", ["yes"]),
+        ("<code>no <b>no</b></code>: <kbd>no</kbd>", []),
         ("<i translate=no>no</i><br translate=no>yes", ["yes"]),
         ("a <b", ["a"]),
         ("a <!-- b", ["a"]),
@@ -97,7 +97,34 @@ def test_only_text_is_translated(document: str, expected: list[str]) -> None:
 
 
 def test_named_elements_are_not_translated() -> None:
-    assert texts("<k>no</k>yes<K>no</K>", "k") == ["yes"]
+    assert texts("<k>no</k><p>yes</p><p><K>no</K></p>", "k") == ["yes"]
+
+
+@pytest.mark.parametrize(
+    ("document", "expected"),
+    [
+        ("A <code>big <b>red</b>\n&amp; old</code>dog", ["big red & old"]),
+        ("A <i translate=no>b</i> <k>c</k>, <kbd>D</kbd>", ["b", "c", "D"]),
+        (
+            "A <code></code> <code> </code><!-- b --><svg><text>b</text></svg> <math><mi>b</mi></math>",
+            [""] * 5,
+        ),
+        (f"A <code>{'b' * (MAX_STAYING + 1)}</code>", [""]),
+        ("A <code>&#" + "1" * 5000 + ";</code>", [""]),
+        ("A &b; <code>&lt;b&gt;</code>", ["<b>"]),
+    ],
+)
+def test_elements_that_stay_cover_their_words(document: str, expected: list[str]) -> None:
+    (block,) = blocks(document, ignored=["k"])
+    assert [block.text[one.start : one.end] for one in block.elements] == expected
+    assert [one.stays for one in block.elements] == [text != "" for text in expected]
+    assert not any(one.children or one.closing for one in block.elements)
+
+
+def test_codes_of_xliff_have_no_words() -> None:
+    codes = "<ph id='1'>a</ph><bpt id='2'>b</bpt>"
+    (block,) = blocks(f"{codes} one <mrk translate='no'>two</mrk>", "xliff", ["ph", "bpt"])
+    assert block.text == " one two".strip() and spans(block)[-1] == ("<mrk translate='no'>two</mrk>", "two")
 
 
 @pytest.mark.parametrize(
@@ -193,7 +220,7 @@ def test_an_element_of_xml_is_inline_in_an_inline_element_that_is_not_a_list(
         ("<p>one <a><b>two</b></a><br/>three<br></br>four</p>", ["one two", "three", "four"]),
         ("<ul>one <li>two</li></ul>", ["one", "two"]),
         ("<p>one <b/>two &nbsp;three</p><?if a > b?>", ["one two \xa0three"]),
-        ("<P>one <CODE>no</CODE> two</P>", ["one two"]),
+        ("<P>one <CODE>x</CODE> two</P><CODE>no</CODE>", ["one x two"]),
         ("<p>yes</p><script>if (a &lt; b) no()</script><style>p { no }</style>", ["yes"]),
         ("<script src='x'/><p>yes</p><textarea>no</textarea>", ["yes"]),
         ("<p><![CDATA[one & two]]></p>", ["one & two"]),
@@ -252,12 +279,12 @@ def test_a_translation_does_not_end_its_cdata_section() -> None:
 
 def test_elements_cover_their_text() -> None:
     space, block = blocks("  A <b>big <i>old</i></b>\n <img src=x>dog &amp; <code>cat</code>!")
-    assert block.text == "A big old dog & !"
+    assert block.text == "A big old dog & cat!"
     assert spans(block) == [
         ("<b>", "big old"),
         ("<i>", "old"),
         ("<img src=x>", ""),
-        ("<code>cat</code>", ""),
+        ("<code>cat</code>", "cat"),
     ]
     assert space == Block("  ")
 

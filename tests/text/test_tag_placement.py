@@ -68,6 +68,12 @@ def translated(document: str, target: str) -> str:
         ("<b>日本</b>語 one", "one 日本語", "one <b>日本</b>語"),
         ("<b>one</b> two", "", "<b></b>"),
         ("one <code>x</code> two", "two one", "<code>x</code> two one"),
+        ("one <code>x y</code> two", "x y two one", "<code>x y</code> two one"),
+        ("one <code>f(x)</code>, two", "two, f(x), one", "two, <code>f(x)</code>, one"),
+        ("one <b><code>x</code></b> two", "two x one", "two <b><code>x</code></b> one"),
+        ("<b>one <code>x</code></b> two", "two x one", "two <b><code>x</code> one</b>"),
+        ("the <code>x</code>-axis one", "one the x-axis", "one the <code>x</code>-axis"),
+        ("<code>a</code>/<code>b</code> one", "one a/b", "one <code>a</code>/<code>b</code>"),
         ("one (<code>x</code>) two", "two (one)", "two (one<code>x</code>)"),
         ("<code>x</code> one", "one", "<code>x</code> one"),
         ("one <code>x</code>", "one", "one <code>x</code>"),
@@ -82,6 +88,24 @@ def test_a_word_is_not_placed_on_a_punctuation_mark() -> None:
     (block,) = blocks("<b>one</b> two")
     shares = [{0: 0.9, 1: 0.1}, {0: 0.3, 1: 0.2}]
     assert placed(block.text, block.elements, ", zwei", shares) == ", <b>zwei</b>"
+
+
+@pytest.mark.parametrize(
+    ("document", "target", "expected"),
+    [
+        ("one <code>two &lt; 2</code> four", "eins zwei , drei vier", "eins <code>two &lt; 2</code> vier"),
+        ("one <code>f(x)</code> four", "eins g ( y ), vier", "eins <code>f(x)</code>, vier"),
+        ("one <code>x</code>-axis", "eins x-Achse", "eins <code>x</code>-Achse"),
+        ("one <code>q</code>-axis", "eins Achse", "eins <code>q</code>Achse"),
+        ("one <code>{}</code> four", "eins , vier", "eins <code>{}</code>, vier"),
+    ],
+)
+def test_code_replaces_its_translation_but_nothing_else(document: str, target: str, expected: str) -> None:
+    (block,) = blocks(document)
+    count = len(units(block.text))
+    shares = [{0: 1.0}, *({n: 1 / (count - 2) for n in range(1, count - 1)} for _ in units(target)[2:])]
+    last = {count - 1: 1.0}
+    assert placed(block.text, block.elements, target, [*shares, last], escape) == expected
 
 
 def test_a_text_without_tags_is_escaped() -> None:
