@@ -73,7 +73,7 @@ def test_a_generated_page_is_up_to_date(name: str) -> None:
         (
             "nmt translate --format json",
             ["cli/reports/translate.py"],
-            "empty looping copied length short markup unsure",
+            "empty looping copied length short markup terms unsure",
         ),
         ("nmt score --json", ["cli/reports/score.py"], ""),
         ("filter-report.json", ["data/cleaning/report.py"], ""),

@@ -24,7 +24,7 @@ from nmt_cli.text.placeholders import JOINED, MASKED, Values, masked, restored, 
 from nmt_cli.text.tag_placement import Shares
 from nmt_cli.text.tokenizer import Tokenizer
 from nmt_cli.text.tokenizers import Tokenizers
-from nmt_cli.translation.checks.output_checks import Flag, check_finite, flags
+from nmt_cli.translation.checks.output_checks import Flag, check_finite, flags, terms_flag
 from nmt_cli.translation.text.consensus import Choice
 from nmt_cli.translation.text.glossary import Glossary
 from nmt_cli.translation.text.long_lines import joined, longest_source, parts, split
@@ -272,6 +272,9 @@ class Translator:
             pieces = sum(len(hypothesis.tokens) for hypothesis in best[0]) if best else 0
             source_pieces = sum(len(sentence.tokens) for sentence in line.sentences)
             raised = flags(line.raw, text, source_pieces, pieces, self._length_ratio)
+            parts = zip(line.sentences, best[0], strict=True) if best else ()
+            forced = [score for sentence, part in parts if sentence.terms for score in part.token_scores]
+            raised = (*raised, *terms_flag(forced))
         # A line without words is certain, one that was skipped is not.
         confidence = candidates[0].probability if candidates else float(not hypotheses and not line.too_long)
         if candidates and self._calibration:

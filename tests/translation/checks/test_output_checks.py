@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nmt_cli.translation.checks.notes import Noted
-from nmt_cli.translation.checks.output_checks import Degenerate, Flag, flags
+from nmt_cli.translation.checks.output_checks import Degenerate, Flag, flags, terms_flag
 
 SOURCE = "A man in a blue shirt is standing on a ladder cleaning a window."
 TRANSLATION = "Ein Mann in einem blauen Hemd steht auf einer Leiter und putzt ein Fenster."
@@ -143,6 +143,15 @@ def test_implausible_lengths_are_flagged(
 ) -> None:
     expected = ("length",) if flagged else ()
     assert flags(SOURCE, TRANSLATION, source_pieces, pieces, ratio) == expected
+
+
+@pytest.mark.parametrize(
+    ("token_scores", "expected"), [([], ()), ([-6.9, -0.1], ()), ([-0.1, -6.95, -0.1], ("terms",))]
+)
+def test_a_token_that_only_a_term_explains_is_flagged(
+    token_scores: list[float], expected: tuple[str]
+) -> None:
+    assert terms_flag(token_scores) == expected
 
 
 def test_several_flags_are_raised_together() -> None:

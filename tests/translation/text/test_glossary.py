@@ -38,6 +38,19 @@ def test_a_translation_that_has_its_terms_does_not_change(copier: Loaded) -> Non
     assert translated(copier, {"ab": ["ab"]}, ["ab c", "c ab"]) == ["ab c", "c ab"]
 
 
+@pytest.mark.parametrize(
+    ("terms", "raised"),
+    [({"ab": ["xy"]}, True), ({"ab": ["xy", "ab"]}, False), ({"ab": ["ab"]}, False), ({"b": ["xy"]}, False)],
+)
+def test_a_term_that_the_model_would_not_write_is_flagged(
+    copier: Loaded, terms: dict[str, list[str]], raised: bool
+) -> None:
+    glossary = Glossary(copier.translator.tokenizers, terms)
+    translator = copier.searching(BEAM, glossary=glossary)
+    (one,) = translator.translate(copier.models, ["ab c"])
+    assert ("terms" in one.flags) == raised
+
+
 def test_each_part_of_a_long_line_has_its_terms(copier: Loaded) -> None:
     (text,) = translated(copier, {"b": ["z"]}, [f"{'a' * 40}. {'a' * 38} b."])
     assert "z" in words(text)
