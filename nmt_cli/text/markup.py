@@ -277,40 +277,38 @@ def _paired(tokens: Sequence[Token]) -> list[Token]:
     opened: dict[str, int] = {}  # the indices of opening codes by name
     inside: list[dict[str, int]] = [{}]  # those directly inside each open element
     for index, token in enumerate(tokens):
+        name, is_opening = _code(token)
         if token.kind == "open":
             inside.append({})
         elif token.kind == "close" and len(inside) > 1:
             inside.pop()
-        elif code := _code(token):
-            name, is_opening = code
-            if is_opening:
-                inside[-1].pop(name, None)
-                opened[name] = inside[-1][name] = index
-            elif name in opened:
-                start = opened.pop(name)
-                is_nested = inside[-1].get(name) == start
-                while is_nested and inside[-1].popitem()[0] != name:
-                    pass  # this pair will cross the end of its neighbour
-                if is_nested:
-                    result[start] = replace(tokens[start], kind="open", name=name)
-                    result[index] = replace(token, kind="close", name=name)
-                else:
-                    result[start] = replace(tokens[start], pair=name)
-                    result[index] = replace(token, pair=name)
+        elif is_opening:
+            inside[-1].pop(name, None)
+            opened[name] = inside[-1][name] = index
+        elif name in opened:
+            start = opened.pop(name)
+            is_nested = inside[-1].get(name) == start
+            while is_nested and inside[-1].popitem()[0] != name:
+                pass  # the pairs that opened since then cross the end of this one
+            if is_nested:
+                result[start] = replace(tokens[start], kind="open", name=name)
+                result[index] = replace(token, kind="close", name=name)
+            else:
+                result[start], result[index] = replace(tokens[start], pair=name), replace(token, pair=name)
     return result
 
 
-def _code(token: Token) -> tuple[str, bool] | None:
-    """Return the name of the pair that a token of XLIFF belongs to, and whether the token opens it. Return
-    None if it is no such code."""
+def _code(token: Token) -> tuple[str, bool]:
+    """Return the name of the pair that a token of XLIFF belongs to, and whether the token opens it. The name
+    of other tokens is ""."""
     tag = TAG.match(token.raw) if token.kind in ("void", "fixed") and token.name in PAIRED else None
     if not tag:
-        return None
+        return "", False
     attributes = {name.lower(): first or second for name, first, second in ATTRIBUTE.findall(tag[0])}
     number = next((attributes[name] for name in ("rid", "startref", "id") if name in attributes), "")
     opening, position = PAIRED[token.name], attributes.get("pos")
     if token.name == "it" and position not in ("open", "close"):
-        return None
+        return "", False
     return f"{opening} {number}", token.name == opening and position != "close"
 
 
