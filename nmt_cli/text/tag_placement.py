@@ -2,8 +2,8 @@
 
 import re
 from bisect import bisect_left, bisect_right
-from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections import defaultdict, deque
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from operator import itemgetter
 
 from nmt_cli.text.markup import Element
@@ -59,9 +59,17 @@ def placed(
     it covers. Without such elements and spaces, and without tags, the result is always `target`.
     """
     page = _Page(source, target, shares, escape)
+    page.queue_codes([*_closing_codes(elements)])
     page.fill(elements, (0, len(page.spans_S)), (0, len(page.spans_T)), (0, len(target)))
-    page.order_codes()
-    return "".join(page.parts)
+    return "".join([*page.parts, *(code for *_, code in page.codes)])
+
+
+def _closing_codes(elements: Sequence[Element]) -> Iterator[Element]:
+    """Yield the closing codes of pairs that cross the borders of elements."""
+    for element in elements:
+        if element.opened_by:
+            yield element
+        yield from _closing_codes(element.children)
 
 
 class _Page:
@@ -70,8 +78,8 @@ class _Page:
     def __init__(self, source: str, target: str, shares: Shares, escape: Callable[[str], str]) -> None:
         self.source, self.target, self.escape = source, target, escape
         self.parts: list[str] = []  # of the result, in order
-        self.closings: list[Element] = []  # closing codes whose opening codes are in other elements
-        self.openings: dict[int, int] = {}  # the indices of start tags in `parts`, by the id of the element
+        self.codes: deque[tuple[int, int, str]] = deque()  # that are left, of pairs that cross elements
+        self.crossing: set[int] = set()  # the ids of their elements
         self.spans_S, self.spans_T = units(source), units(target)
         self.marks_S = [MARK.match(source, start) is not None for start, _ in self.spans_S]
         self.marks_T = [MARK.match(target, start) is not None for start, _ in self.spans_T]
@@ -96,6 +104,7 @@ class _Page:
     def fill(self, elements: Sequence[Element], inside: Span, room: Span, characters: Span) -> None:
         """Append these `characters` of the translation with `elements`: the children of an element that
         covers the source units `inside` and the target units `room`."""
+        elements = [one for one in elements if id(one) not in self.crossing]
         covered = [self._covered(one) for one in elements]
         free = set(range(*room))
         runs: dict[int, Span] = {}  # the target units of elements by number
@@ -121,21 +130,39 @@ class _Page:
         for number in sorted(places, key=lambda n: (places[n], n)):
             element, (start, end) = elements[number], places[number]
             before, after = self._spaces(element, start) if start == end else ("", "")
-            self.openings[id(element)] = len(self.parts) + 2
-            self.closings += [element] if element.opened_by else []
-            self.parts += [self.escape(self.target[position:start]), before, element.opening]
+            self._write(position, start)
+            self.parts += [before, element.opening]
             if not element.stays:
                 self.fill(element.children, covered[number], runs[number], (start, end))
             self.parts += [element.closing, after]
             position = end
-        self.parts.append(self.escape(self.target[position : characters[1]]))
+        self._write(position, characters[1])
 
-    def order_codes(self) -> None:
-        """Exchange the two codes of a pair if the closing one is first."""
-        for closing in self.closings:
-            first, last = self.openings[id(closing.opened_by)], self.openings[id(closing)]
-            if first > last:
-                self.parts[first], self.parts[last] = self.parts[last], self.parts[first]
+    def _write(self, start: int, end: int) -> None:
+        """Append the text between these characters of the translation, with the codes inside."""
+        while self.codes and self.codes[0][:2] <= (end, 0):
+            at, _, code = self.codes.popleft()
+            self.parts += [self.escape(self.target[start : max(start, at)]), code]
+            start = max(start, at)
+        self.parts.append(self.escape(self.target[start:end]))
+
+    def queue_codes(self, closing_codes: Sequence[Element]) -> None:
+        """Queue pairs of codes that cross the borders of elements. A pair covers all that is between the
+        translations of its first and its last word."""
+        codes: list[tuple[int, int, str]] = []
+        for closing in closing_codes:
+            opening = closing.opened_by or closing
+            self.crossing |= {id(opening), id(closing)}
+            first, last = self._covered(Element("", opening.start, closing.start))
+            run = sorted((self.following[first], self.following[max(first, last - 1)]))
+            if first < last and run[1] < len(self.spans_T):
+                # At the same character, a code closes before another one opens.
+                codes.append((self.spans_T[run[0]][0], 1, opening.opening))
+                codes.append((self.spans_T[run[1]][1], 0, closing.opening))
+            else:
+                at = self.spans_T[run[0]][0] if run[0] < len(self.spans_T) else len(self.target)
+                codes += [(at, 2, opening.opening), (at, 2, closing.opening)]
+        self.codes.extend(sorted(codes, key=itemgetter(0, 1)))
 
     def _point(
         self, element: Element, unit: int, inside: Span, room: Span, owners: Mapping[int, Span]

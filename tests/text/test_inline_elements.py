@@ -124,7 +124,7 @@ def test_all_tags_stay_and_open_before_they_close(form: Format, random: Random) 
 
 
 @given(random=st.randoms(use_true_random=True), count=st.integers(1, 6))
-def test_codes_that_cross_elements_open_before_they_close(random: Random, count: int) -> None:
+def test_codes_that_cross_elements_cover_their_words(random: Random, count: int) -> None:
     parts = [f"w{n}" for n in range(12)]
     parts[2:2], parts[8:8] = ["<g1>"], ["</g1>"]
     tags = [[tag.format(n) for tag in random.choice(PAIRS)] for n in range(count)]
@@ -136,3 +136,6 @@ def test_codes_that_cross_elements_open_before_they_close(random: Random, count:
     result = translated(document, "xliff", in_any_order(random))
     assert Counter(TAG.findall(result)) == Counter(TAG.findall(document))
     assert all(result.index(opening) < result.index(closing) for opening, closing in tags)
+    result = translated(document, "xliff", lambda numbers: numbers[::-1])
+    for opening, closing in tags:
+        assert words_between(result, opening, closing) == words_between(document, opening, closing)

@@ -93,6 +93,27 @@ def test_a_word_is_not_placed_on_a_punctuation_mark() -> None:
 @pytest.mark.parametrize(
     ("document", "target", "expected"),
     [
+        ("<g>one <sc/>two</g> three<ec/> four", "four three two one", "four <sc/>three <g>two<ec/> one</g>"),
+        ("<g>one <sc/>two</g> three<ec/>", "one two three", "<g>one <sc/>two</g> three<ec/>"),
+        ("<g>one <sc/></g><ec/> two", "two one", "<sc/><ec/>two <g>one</g>"),
+        ("<g>one <sc/>x</g> y<ec/>", "two one", "two <g>one</g><sc/><ec/>"),
+        (
+            "<g>one <sc/>x</g> <i translate='no'>y z</i><ec/>",
+            "x y z one",
+            "<g><sc/>x</g> <i translate='no'>y z</i><ec/> one",
+        ),
+    ],
+)
+def test_codes_that_cross_an_element_cover_their_words(document: str, target: str, expected: str) -> None:
+    numbered = document.replace("<sc/>", '<sc id="1"/>').replace("<ec/>", '<ec startRef="1"/>')
+    (block,) = blocks(numbered, "xliff")
+    result = placed(block.text, block.elements, target, aligned_by_spelling(block.text, target))
+    assert result.replace(' id="1"', "").replace(' startRef="1"', "") == expected
+
+
+@pytest.mark.parametrize(
+    ("document", "target", "expected"),
+    [
         ("one <code>two &lt; 2</code> four", "eins zwei , drei vier", "eins <code>two &lt; 2</code> vier"),
         ("one <code>f(x)</code> four", "eins g ( y ), vier", "eins <code>f(x)</code>, vier"),
         ("one <code>x</code>-axis", "eins x-Achse", "eins <code>x</code>-Achse"),
