@@ -95,7 +95,11 @@ ATTRIBUTE = re.compile(r"""\s([\w:.-]++)\s*+=\s*+(?:"([^"]*+)"|'([^']*+)')""")
 SEGMENT = re.compile(r"""<mrk\s(?:.*\s)?mtype\s*+=\s*+["']seg["']""", re.DOTALL)
 """The start tag of a sentence in the element `seg-source` of XLIFF 1.2."""
 
-NOT_TRANSLATED = re.compile(r"""(?i)\s(?:translate\s*=\s*["']?no\b|class\s*=\s*["'][^"']*\bnotranslate\b)""")
+NOT_TRANSLATED = re.compile(
+    r"""(?i)\s(?:translate\s*=\s*["']?no\b|class\s*=\s*["'][^"']*\bnotranslate\b|mtype\s*=\s*["']protected["'])"""
+)
+"""Attributes of elements that stay. XLIFF 1.2 has `mtype`."""
+
 WHITESPACE = " \t\n\r\f"
 BLANKS = tuple(WHITESPACE)
 SPACES = re.compile(f"[{WHITESPACE}]+")

@@ -282,7 +282,7 @@ def test_an_unknown_format_is_refused() -> None:
         blocks_of("a", cast(Format, "pdf"))
 
 
-@pytest.mark.parametrize("form", ["html", "xml", "srt", "vtt"])
+@pytest.mark.parametrize("form", ["html", "xhtml", "xml", "srt", "vtt"])
 @given(text=st.text(alphabet='a <>/b"=-\n\r&;0123:,.\\'))
 def test_the_blocks_joined_are_the_file(form: Format, text: str) -> None:
     text = f"1\n0 --> 1\na\n\n{text}"

@@ -121,10 +121,12 @@ def test_elements_that_stay_cover_their_words(document: str, expected: list[str]
     assert not any(one.children or one.closing for one in block.elements)
 
 
-def test_codes_of_xliff_have_no_words() -> None:
+@pytest.mark.parametrize("attribute", ["translate='no'", 'mtype="protected"'])
+def test_elements_of_xliff_that_stay_have_words_and_codes_have_none(attribute: str) -> None:
     codes = "<ph id='1'>a</ph><bpt id='2'>b</bpt>"
-    (block,) = blocks(f"{codes} one <mrk translate='no'>two</mrk>", "xliff", ["ph", "bpt"])
-    assert block.text == " one two".strip() and spans(block)[-1] == ("<mrk translate='no'>two</mrk>", "two")
+    (block,) = blocks(f"{codes} one <mrk {attribute}>two</mrk>", "xliff", ["ph", "bpt"])
+    assert block.text == "one two"
+    assert [text for _, text in spans(block)] == ["", "", "two"] and block.elements[-1].stays
 
 
 @pytest.mark.parametrize(
