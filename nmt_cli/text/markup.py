@@ -305,7 +305,8 @@ def _paired(tokens: Sequence[Token]) -> list[Token]:
 def _code(token: Token) -> tuple[str, bool]:
     """Return the name of the pair that a token of XLIFF belongs to, and whether the token opens it. The name
     of other tokens is ""."""
-    tag = TAG.match(token.raw) if token.kind in ("void", "fixed") and token.name in PAIRED else None
+    is_code = token.kind in ("void", "fixed") and token.name in PAIRED
+    tag = MARKUP["xml"].match(token.raw) if is_code else None
     if not tag:
         return "", False
     attributes = {name.lower(): first or second for name, first, second in ATTRIBUTE.findall(tag[0])}
