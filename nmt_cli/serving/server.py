@@ -7,7 +7,7 @@ import os
 import signal
 import socket
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -73,6 +73,7 @@ class _Server(uvicorn.Server):
         await super().startup(sockets)
         for listening in sockets or ():
             listening.listen(BACKLOG)  # asyncio has set uvicorn's backlog
+        _report_ready()
 
     async def on_tick(self, counter: int) -> bool:
         """Return whether the server should exit. Uvicorn calls this ten times per second. Once per second,
@@ -88,6 +89,15 @@ class _Server(uvicorn.Server):
         await super().shutdown(sockets)
         for connection in [*self.server_state.connections]:
             connection.transport.abort()
+
+
+def _report_ready() -> None:
+    """Tell systemd that the server accepts connections, if it waits for that (`Type=notify`)."""
+    if path := os.environ.get("NOTIFY_SOCKET"):
+        address = path.replace("@", "\0", 1) if path.startswith("@") else path
+        # Systemd itself reports a service that is never ready.
+        with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+            manager.sendto(b"READY=1", address)
 
 
 def uvicorn_server(app: ASGIApp, limit: int, seconds: float, report: RareReports) -> uvicorn.Server:

@@ -7,6 +7,7 @@ import resource
 import signal
 import socket
 import sys
+import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -17,7 +18,7 @@ from subprocess import Popen
 
 import pytest
 
-from tests.serving.conftest import PATIENCE
+from tests.serving.conftest import PATIENCE, soon
 
 pytestmark = pytest.mark.slow
 SENTENCES = 150
@@ -145,6 +146,49 @@ def test_several_processes_can_share_a_port(started: Started) -> None:
             first.terminate()
             assert first.wait(PATIENCE) == 0
             assert len(str(translated(address, "A dog"))) > SENTENCES
+
+
+def test_processes_restart_one_after_the_other_without_a_refused_connection(
+    started: Started, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Restart as systemd does with `Type=notify`: end a process, start it, and wait until it is ready."""
+    monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+    ended, statuses = threading.Event(), list[int]()
+
+    def ask_often(address: str) -> None:
+        while not ended.wait(0.1):
+            with urllib.request.urlopen(f"{address}languages", timeout=PATIENCE) as answer:
+                statuses.append(answer.status)
+
+    with (
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager,
+        ExitStack() as stack,
+        ThreadPoolExecutor(1) as threads,
+    ):
+        manager.bind(str(tmp_path / "notify"))
+        manager.settimeout(PATIENCE)
+
+        def start(port: str) -> tuple[Popen[bytes], str]:
+            options = ("--set", "server.share_port=true", "--port", port)
+            process, address = stack.enter_context(started(*options))
+            assert manager.recv(100) == b"READY=1"
+            return process, address
+
+        first, address = start("0")
+        port = address.rstrip("/").rpartition(":")[2]
+        second, _ = start(port)
+        asking = threads.submit(ask_often, address)
+        try:
+            for process in (first, second):
+                process.terminate()
+                assert process.wait(PATIENCE) == 0
+                answered = len(statuses)
+                start(port)
+                assert soon(lambda before=answered: len(statuses) > before + 5)
+        finally:
+            ended.set()
+        asking.result()
+    assert {*statuses} == {200}
 
 
 def test_a_killed_worker_loses_no_request_and_holds_no_connection(started: Started) -> None:
