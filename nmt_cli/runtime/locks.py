@@ -4,6 +4,8 @@ import errno
 import fcntl
 import os
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from nmt_cli.errors import Caution
@@ -27,6 +29,22 @@ def take_lock(descriptor: int, folder: Path) -> None:
             Caution,
             stacklevel=2,
         )
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold the lock on a folder in the block. First wait until no other process or thread holds it. Without
+    locks in the file system, do not wait."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        except OSError as error:
+            if error.errno not in UNSUPPORTED:
+                raise
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def is_locked(folder: Path) -> bool:

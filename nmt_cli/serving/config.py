@@ -15,7 +15,7 @@ MAX_ALTERNATIVES = 5
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ServerConfig(Section):
-    """The limits of the server, the pivot language, and whether the port is shared."""
+    """The limits of the server, the pivot language, and what processes share."""
 
     most_waiting: int = setting(2000, least=1, everyday=True)
     """Maximum number of unfinished sentences. The server answers a request beyond it with status 429 and a
@@ -39,7 +39,12 @@ class ServerConfig(Section):
     """Pivot language for pairs that no model translates. Empty means no pivot."""
 
     share_port: bool = setting(False)
-    """Let other processes listen on the same port. The system then distributes connections over them."""
+    """Let other processes listen on the same port. The system then distributes connections over them. Set
+    `server.folder` as well."""
+
+    folder: str = ""
+    """Folder for glossaries and translated files. Processes on the same port share it. Empty means a
+    temporary folder, which is removed at the end."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -22,6 +22,7 @@ from nmt_cli.serving.directions import Directions
 from nmt_cli.serving.keys import Keys
 from nmt_cli.serving.models import Served
 from nmt_cli.serving.service import Service
+from nmt_cli.serving.store import opened_store
 
 BACKLOG = 2048
 UVICORN: dict[str, Any] = {
@@ -45,14 +46,14 @@ def serve(
     """Serve `models`, by name, at `address`, host and port, until a signal. `keys` are the accepted API keys.
     `notify` receives a line at the start, at a signal and at the end. Accept connections once the loaded
     models are ready. After SIGINT or SIGTERM, answer the accepted requests, then return. A second signal ends
-    the process. Raise `UserError` for an unusable `address`, or two models with the same direction."""
+    the process. Raise `UserError` for an unusable `address` or folder, or two models of one direction."""
     directions = Directions(models, config.pivot)
     for served in models.values():
         if served.model:
             served.model.start()  # before other threads start, since workers may be forked
-    app = application(Service(directions, config), keys)
-    gc.freeze()  # collecting these permanent objects would delay requests
-    with _listening(address, config.share_port) as listening:
+    with opened_store(config.folder) as store, _listening(address, config.share_port) as listening:
+        app = application(Service(directions, config, store), keys)
+        gc.freeze()  # collecting these permanent objects would delay requests
         host, port = listening.getsockname()[:2]
         pairs = ", ".join(dict.fromkeys(one.name for one in directions.named.values()))
         notify(f"{pairs} at http://{f'[{host}]' if ':' in host else host}:{port}/ (Ctrl-C to stop)")

@@ -2,12 +2,10 @@
 
 import asyncio
 import math
-import secrets
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from dataclasses import replace
 from typing import TypeVar
 
 from nmt_cli.api import Model, SearchConfig, UserError
@@ -16,8 +14,8 @@ from nmt_cli.serving.directions import Directions
 from nmt_cli.serving.metrics import Metrics
 from nmt_cli.serving.models import Models
 from nmt_cli.serving.refused import Refused
+from nmt_cli.serving.store import Store
 from nmt_cli.serving.texts.documents import Documents, Job, TranslatedText, cut
-from nmt_cli.text.glossary import Terms
 from nmt_cli.text.languages.identify import LanguageDetector
 from nmt_cli.translation.stream import SHORT_CHARACTERS
 from nmt_cli.translation.text.glossary import Glossary
@@ -30,34 +28,20 @@ MAX_RETRY_SECONDS = 30
 """Maximum value of the `Retry-After` header."""
 
 
-@dataclass(frozen=True, slots=True)
-class StoredGlossary:
-    """A glossary for many requests."""
-
-    name: str
-    direction: str
-    """Source and target language, for example "en-de"."""
-
-    terms: Terms
-    glossary: Glossary
-    """The terms for the model of the direction."""
-
-    key: str = field(default_factory=lambda: secrets.token_hex(16))
-    created: datetime = field(default_factory=lambda: datetime.now(UTC))
-
-
 class Service:
     """Translates texts and detects languages for all requests. One event loop calls all methods."""
 
-    def __init__(self, directions: Directions, config: ServerConfig) -> None:
-        """`directions` has the models, and `config` has the limits."""
-        self.directions, self.config = directions, config
+    def __init__(self, directions: Directions, config: ServerConfig, store: Store) -> None:
+        """`directions` has the models, `config` has the limits, and `store` keeps files and glossaries."""
+        self.directions, self.config, self.store = directions, config, store
         self.detection = LanguageDetector(directions.languages)
         self.models = Models(directions.models, config)
         self.metrics = Metrics()
-        self.glossaries: dict[str, StoredGlossary] = {}
-        self.files: dict[str, tuple[float, bytes]] = {}
-        """Translated files by name: the time of `time.monotonic` at which each ends, and its content."""
+        self.glossaries: dict[str, Glossary] = {}
+        """Stored glossaries that are ready for their models, by id."""
+
+        self.encoding = asyncio.Lock()
+        """Held while a glossary is made ready, so that this is done once."""
 
         self.waiting = 0
         """Number of accepted sentences that are not translated yet."""

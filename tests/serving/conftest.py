@@ -24,6 +24,7 @@ from nmt_cli.serving.keys import Keys
 from nmt_cli.serving.models import Served
 from nmt_cli.serving.server import uvicorn_server
 from nmt_cli.serving.service import Service
+from nmt_cli.serving.store import Store
 
 JSON = "application/json"
 FORM = "application/x-www-form-urlencoded"
@@ -160,7 +161,7 @@ def german(made_models: Path) -> Iterator[Model]:
 
 
 @pytest.fixture(scope="session")
-def serving() -> Iterator[Serving]:
+def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
     """Yield a function that returns a client of an application: `serving(models, keys=…, setting=…)`."""
     clients: list[Client] = []
 
@@ -170,7 +171,8 @@ def serving() -> Iterator[Serving]:
             name: one if isinstance(one, Served) else Served(one.languages, one.__enter__, model=one)
             for name, one in models.items()
         }
-        service = Service(Directions(served, config.pivot), config)
+        store = Store(Path(config.folder or tmp_path_factory.mktemp("store")))
+        service = Service(Directions(served, config.pivot), config, store)
         app: Middleware = application(service, keys or Keys())
         clients.append(Client(app, service))
         return clients[-1]

@@ -13,6 +13,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from subprocess import Popen
 
@@ -160,6 +161,9 @@ def test_processes_restart_one_after_the_other_without_a_refused_connection(
             with urllib.request.urlopen(f"{address}languages", timeout=PATIENCE) as answer:
                 statuses.append(answer.status)
 
+    def answered(count: int) -> bool:
+        return len(statuses) >= count
+
     with (
         socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager,
         ExitStack() as stack,
@@ -182,9 +186,8 @@ def test_processes_restart_one_after_the_other_without_a_refused_connection(
             for process in (first, second):
                 process.terminate()
                 assert process.wait(PATIENCE) == 0
-                answered = len(statuses)
                 start(port)
-                assert soon(lambda before=answered: len(statuses) > before + 5)
+                assert soon(partial(answered, len(statuses) + 5))
         finally:
             ended.set()
         asking.result()

@@ -39,7 +39,7 @@ async def translate(service: Service, fields: Fields) -> Response:
     ignored = fields.texts("ignore_tags") if fields.values.get("ignore_tags") else []
     names = frozenset(name.strip().lower() for entry in ignored for name in entry.split(","))
     direction, _ = await libretranslate.find_direction(service, source, fields.text("target_lang"), texts)
-    glossary = glossaries.by_id(service, fields, direction)
+    glossary = await glossaries.by_id(service, fields, direction)
     translated, _ = await service.translate(
         Job(direction, texts, 0, markup, names, glossary=glossary, are_fragments=True)
     )

@@ -2,7 +2,6 @@
 
 import asyncio
 import secrets
-import time
 from pathlib import PurePath
 
 from starlette.responses import JSONResponse, Response
@@ -12,14 +11,12 @@ from nmt_cli.serving.apis.glossaries import in_request
 from nmt_cli.serving.apis.libretranslate import find_direction
 from nmt_cli.serving.refused import Refused
 from nmt_cli.serving.service import Service
+from nmt_cli.serving.store import MAX_SECONDS
 from nmt_cli.serving.texts.documents import Job
 from nmt_cli.text.declared import declared_utf8
 from nmt_cli.text.formats import SUFFIXES
 
 PLAIN = ".txt"
-
-MAX_FILES, MAX_SECONDS = 100, 600
-"""Maximum number of translated files in memory, and maximum age of a file in seconds."""
 
 
 async def translate_file(service: Service, fields: Fields) -> Response:
@@ -48,23 +45,16 @@ async def translate_file(service: Service, fields: Fields) -> Response:
     content = await asyncio.to_thread(translated.text.encode)
     # Nobody can guess the name.
     name = f"{secrets.token_hex(16)}.{direction.target}{ending}"
-    service.files[name] = time.monotonic() + MAX_SECONDS, content
-    _forget_old_files(service)
+    await asyncio.to_thread(service.store.add_file, name, content)
+    asyncio.get_running_loop().call_later(MAX_SECONDS, service.store.remove_old_files)
     return JSONResponse({"translatedFileUrl": f"{fields.address}download_file/{name}"})
 
 
 async def download_file(service: Service, fields: Fields) -> Response:
     """Answer `GET /download_file/NAME` with a translated file. Raise `Refused` (404) for an unknown name."""
-    _forget_old_files(service)
-    if (name := fields.text("name")) not in service.files:
+    content = await asyncio.to_thread(service.store.file, name := fields.text("name"))
+    if content is None:
         raise Refused(404, f"There is no file {shown(name)}. Translated files are kept for ten minutes.")
     # A browser must not show it as a page of this server.
     headers = {"Content-Disposition": f'attachment; filename="{name}"', "X-Content-Type-Options": "nosniff"}
-    return Response(service.files[name][1], media_type="application/octet-stream", headers=headers)
-
-
-def _forget_old_files(service: Service) -> None:
-    """Forget files that are too old, and the oldest beyond `MAX_FILES`."""
-    now = time.monotonic()
-    current = [(name, file) for name, file in service.files.items() if file[0] > now]
-    service.files = dict(current[-MAX_FILES:])
+    return Response(content, media_type="application/octet-stream", headers=headers)

@@ -12,50 +12,54 @@ from nmt_cli.errors import UserError
 from nmt_cli.serving.apis.bodies import Fields, clean, shown
 from nmt_cli.serving.directions import Direction
 from nmt_cli.serving.refused import Refused
-from nmt_cli.serving.service import Service, StoredGlossary
+from nmt_cli.serving.service import Service
+from nmt_cli.serving.store import StoredGlossary
 from nmt_cli.text.glossary import Terms, terms_of
 from nmt_cli.translation.text.glossary import Glossary
 
-MAX_GLOSSARIES, MAX_TERMS, MAX_TERMS_IN_REQUEST = 100, 10_000, 1000
+MAX_TERMS, MAX_TERMS_IN_REQUEST = 10_000, 1000
 MAX_CHARACTERS = 200
 """Maximum number of characters of a source or target term."""
 
 
 async def create(service: Service, fields: Fields) -> Response:
     """Answer `POST /v2/glossaries`. Raise `Refused` (400) for invalid entries and other directions than those
-    of the models, and beyond `MAX_GLOSSARIES`."""
-    if len(service.glossaries) >= MAX_GLOSSARIES:
-        raise Refused(400, f"The server has {MAX_GLOSSARIES:,} glossaries, its limit. Delete one first.")
+    of the models, and beyond the number that the server stores."""
     name, form = fields.text("name"), fields.chosen("entries_format", ("tsv", "csv"))
     source, target = fields.text("source_lang"), fields.text("target_lang")
     if not (direction := service.directions.find(source, target)):
         raise Refused(400, f"No model translates {shown(source)} into {shown(target)}.")
     terms = _parsed(fields.text("entries"), form)
-    stored = StoredGlossary(name, direction.name, terms, await _encoded(service, terms, direction))
-    service.glossaries[stored.key] = stored
-    return JSONResponse(_described(service, stored), 201)
+    glossary = await _encoded(service, terms, direction)
+    stored = StoredGlossary(name, direction.source, direction.target, terms)
+    await asyncio.to_thread(service.store.add_glossary, stored)
+    service.glossaries[stored.key] = glossary
+    return JSONResponse(_described(stored), 201)
 
 
 async def listed(service: Service, _: Fields) -> Response:
     """Answer `GET /v2/glossaries`."""
-    return JSONResponse({"glossaries": [_described(service, one) for one in service.glossaries.values()]})
+    stored = await asyncio.to_thread(service.store.glossaries)
+    return JSONResponse({"glossaries": [_described(one) for one in stored]})
 
 
 async def one(service: Service, fields: Fields) -> Response:
     """Answer `GET /v2/glossaries/ID`. Raise `Refused` (404) for an unknown glossary."""
-    return JSONResponse(_described(service, _stored(service, fields.text("id"))))
+    return JSONResponse(_described(await _stored(service, fields.text("id"))))
 
 
 async def entries(service: Service, fields: Fields) -> Response:
     """Answer `GET /v2/glossaries/ID/entries` with a line per term. Raise `Refused` (404)."""
-    terms = _stored(service, fields.text("id")).terms
+    terms = (await _stored(service, fields.text("id"))).terms
     lines = ("\t".join([source, *forms]) for source, forms in terms.items())
     return Response("\n".join(lines), media_type="text/tab-separated-values")
 
 
 async def delete(service: Service, fields: Fields) -> Response:
     """Answer `DELETE /v2/glossaries/ID`. Raise `Refused` (404) for an unknown glossary."""
-    del service.glossaries[_stored(service, fields.text("id")).key]
+    stored = await _stored(service, fields.text("id"))
+    await asyncio.to_thread(service.store.remove_glossary, stored.key)
+    service.glossaries.pop(stored.key, None)
     return Response(status_code=204)
 
 
@@ -66,21 +70,23 @@ async def language_pairs(service: Service, _: Fields) -> Response:
     return JSONResponse({"supported_languages": languages})
 
 
-def by_id(service: Service, fields: Fields, direction: Direction) -> Glossary | None:
+async def by_id(service: Service, fields: Fields, direction: Direction) -> Glossary | None:
     """Return the glossary of the field `glossary_id`, if any. Raise `Refused` (404) if it is unknown, and
     (400) for another direction, without `source_lang`, and for the field `glossary_ids`."""
     if fields.values.get("glossary_ids"):
         raise Refused(400, "glossary_ids is not supported. Send one glossary_id.")
     if not (key := fields.text("glossary_id", "")):
         return None
-    stored = _stored(service, key)
+    stored = await _stored(service, key)
     if not fields.text("source_lang", ""):
         raise Refused(400, "glossary_id needs source_lang.")
-    if stored.direction != direction.name:
-        raise Refused(
-            400, f"The glossary is for {stored.direction}, but the request is for {direction.name}."
-        )
-    return stored.glossary
+    if (pair := f"{stored.source}-{stored.target}") != direction.name:
+        raise Refused(400, f"The glossary is for {pair}, but the request is for {direction.name}.")
+    if key not in service.glossaries:  # another process has stored it
+        async with service.encoding:
+            if key not in service.glossaries:
+                service.glossaries[key] = await _encoded(service, stored.terms, direction)
+    return service.glossaries[key]
 
 
 async def in_request(service: Service, fields: Fields, direction: Direction) -> Glossary | None:
@@ -144,22 +150,22 @@ async def _encoded(service: Service, terms: Terms, direction: Direction) -> Glos
     return glossary
 
 
-def _stored(service: Service, key: str) -> StoredGlossary:
+async def _stored(service: Service, key: str) -> StoredGlossary:
     """Return a stored glossary. Raise `Refused` (404) if there is none with this id."""
-    if glossary := service.glossaries.get(key):
-        return glossary
+    if stored := await asyncio.to_thread(service.store.glossary, key):
+        return stored
+    service.glossaries.pop(key, None)
     raise Refused(404, f"There is no glossary {shown(key)}.")
 
 
-def _described(service: Service, stored: StoredGlossary) -> Mapping[str, Any]:
+def _described(stored: StoredGlossary) -> Mapping[str, Any]:
     """Return a glossary as JSON data, without its entries."""
-    direction = service.directions.named[stored.direction]
     return {
         "glossary_id": stored.key,
         "ready": True,
         "name": stored.name,
-        "source_lang": direction.source,
-        "target_lang": direction.target,
+        "source_lang": stored.source,
+        "target_lang": stored.target,
         "creation_time": stored.created.isoformat(),
         "entry_count": len(stored.terms),
     }

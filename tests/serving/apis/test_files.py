@@ -1,6 +1,7 @@
 """Translation of files."""
 
 import json
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from urllib.request import Request, urlopen
@@ -8,7 +9,7 @@ from urllib.request import Request, urlopen
 import pytest
 
 from nmt_cli.api import Model
-from nmt_cli.serving.apis import files
+from nmt_cli.serving import store
 from nmt_cli.serving.keys import Keys
 from tests.serving.conftest import Answer, Client, Serving, listening
 
@@ -113,12 +114,24 @@ def test_a_text_is_not_a_file(client: Client) -> None:
 def test_files_are_kept_for_a_limited_time_and_number(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    answers = [sent(client, "a.txt", b"a") for _ in range(files.MAX_FILES + 1)]
-    assert fetched(client, answers[0]).status == 404
-    assert fetched(client, answers[1]).status == 200
-    monkeypatch.setattr(files, "MAX_SECONDS", 0)
-    assert fetched(client, sent(client, "a.txt", b"a")).status == 404
-    assert client.get("/download_file/..%2Fa").status == 404
+    monkeypatch.setattr(store, "MAX_FILES", 2)
+    answers = []
+    for _ in range(3):
+        answers.append(sent(client, "a.txt", b"a"))
+        time.sleep(0.02)  # the system's clock for files has steps
+    assert [fetched(client, answer).status for answer in answers] == [404, 200, 200]
+    monkeypatch.setattr(store, "MAX_SECONDS", 0)
+    assert fetched(client, answers[2]).status == 404
+
+
+def test_processes_with_the_same_folder_share_complete_files(
+    german: Model, serving: Serving, tmp_path: Path
+) -> None:
+    one, other = (serving({"copies": german}, folder=str(tmp_path)) for _ in range(2))
+    assert fetched(other, sent(one, "a.txt", b"a b")).body == b"a b"
+    (tmp_path / "files" / ".a.txt.1.unfinished").write_text("a")
+    for name in ("../glossaries", "../../../etc/passwd", ".a.txt.1.unfinished", "\0"):
+        assert other.service.store.file(name) is None
 
 
 def test_a_file_needs_a_key_and_its_address_does_not(german: Model, serving: Serving, tmp_path: Path) -> None:

@@ -1,11 +1,17 @@
 """Glossaries in the APIs of LibreTranslate and DeepL."""
 
+import asyncio
+import json
+from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from nmt_cli.api import Model
+from nmt_cli.serving import store
 from nmt_cli.serving.apis import glossaries
-from tests.serving.conftest import Answer, Client
+from tests.serving.conftest import JSON, Answer, Client, Serving, ask
 
 BASIC = {"q": "ab c", "source": "en", "target": "de"}
 NEW = {"name": "mine", "source_lang": "EN", "target_lang": "DE", "entries": "ab\txy", "entries_format": "tsv"}
@@ -14,7 +20,8 @@ NEW = {"name": "mine", "source_lang": "EN", "target_lang": "DE", "entries": "ab\
 @pytest.fixture(autouse=True)
 def without_glossaries(client: Client) -> None:
     """Delete the glossaries of other tests."""
-    client.service.glossaries.clear()
+    for stored in client.service.store.glossaries():
+        client.service.store.remove_glossary(stored.key)
 
 
 @pytest.mark.parametrize(
@@ -104,11 +111,43 @@ def test_deepl_glossaries_that_cannot_be_used_are_refused(
 
 
 def test_the_server_stores_a_limited_number(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(glossaries, "MAX_GLOSSARIES", 1)
+    monkeypatch.setattr(store, "MAX_GLOSSARIES", 1)
     monkeypatch.setattr(glossaries, "MAX_TERMS", 1)
     answers = [deepl(client, entries="a\tb\nc\td"), deepl(client), deepl(client)]
     assert [answer.status for answer in answers] == [400, 201, 400]
     assert "has 1 glossaries, its limit" in answers[2].json()["message"]
+
+
+def test_concurrent_requests_do_not_pass_the_limit(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "MAX_GLOSSARIES", 3)
+    body = json.dumps(NEW).encode()
+
+    async def together() -> list[int]:
+        requests = (
+            ask(client.app, "POST", "/v2/glossaries", body, {"content-type": JSON}) for _ in range(20)
+        )
+        return [answer.status for answer in await asyncio.gather(*requests)]
+
+    assert Counter(client.runner.run(together())) == {201: 3, 400: 17}
+    assert len(client.get("/v2/glossaries").json()["glossaries"]) == 3
+
+
+def test_processes_with_the_same_folder_share_glossaries(
+    german: Model, serving: Serving, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    one, other = (serving({"copies": german}, folder=str(tmp_path)) for _ in range(2))
+    info = deepl(one).json()
+    path = f"/v2/glossaries/{info['glossary_id']}"
+    assert other.get(path).json() == info
+    assert other.get("/v2/glossaries").json() == {"glossaries": [info]}
+    assert other.get(f"{path}/entries").body == b"ab\txy"
+    fields = {"text": "ab c", "source_lang": "EN", "target_lang": "DE", "glossary_id": info["glossary_id"]}
+    assert "xy" in other.post("/v2/translate", fields).json()["translations"][0]["text"]
+    assert other.send("DELETE", path, b"", {}).status == 204
+    assert one.get(path).status == one.post("/v2/translate", fields).status == 404
+    (tmp_path / "glossaries" / "a.json").write_text("{}")
+    assert one.get("/v2/glossaries").json() == {"glossaries": []}
+    assert capfd.readouterr().err == f"Error: {tmp_path}/glossaries/a.json is damaged. Remove it.\n"
 
 
 def test_requests_that_do_not_fit_the_glossary_are_refused(client: Client) -> None:
