@@ -6,11 +6,13 @@ import math
 import os
 import signal
 import socket
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
+import h11
 import uvicorn
 from starlette.types import ASGIApp
 
@@ -33,6 +35,9 @@ UVICORN: dict[str, Any] = {
     "ws": "none",
     "timeout_keep_alive": 75,  # seconds: proxies should close idle connections first
 }
+THREAD_SECONDS = 5.0
+"""Time for threads to end after the last request, in seconds."""
+
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -86,10 +91,17 @@ class _Server(uvicorn.Server):
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Wait until all accepted requests are answered, or until their time ends. Then close the rest."""
+        """Wait until all accepted requests are answered, or until their time ends. Then close the rest. A
+        client has `CLIENT_SECONDS` to send the remaining body of its request."""
+        asyncio.get_running_loop().call_later(CLIENT_SECONDS, self._drop_incomplete_requests)
         await super().shutdown(sockets)
         for connection in [*self.server_state.connections]:
             connection.transport.abort()
+
+    def _drop_incomplete_requests(self) -> None:
+        for connection in [*self.server_state.connections]:
+            if isinstance(connection, Connection) and connection.conn.their_state is h11.SEND_BODY:
+                connection.transport.abort()
 
 
 def _report_ready() -> None:
@@ -128,6 +140,10 @@ async def _serve(
     for number in SIGNALS:
         loop.add_signal_handler(number, end, number)
     await server.serve([listening])
+    # No request is left, but asyncio and Python would wait for threads, whatever they do.
+    last = threading.Timer(THREAD_SECONDS, os._exit, [0])
+    last.daemon = True
+    last.start()
 
 
 def _listening(address: tuple[str, int], shared: bool) -> socket.socket:

@@ -2,8 +2,10 @@
 
 import asyncio
 import math
+import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from dataclasses import replace
 from typing import TypeVar
@@ -23,6 +25,9 @@ from nmt_cli.translation.text.unit_shares import composed
 from nmt_cli.translation.translator import Translation
 
 Result = TypeVar("Result")
+
+MARKUP_THREADS = 2
+"""Number of documents with markup that are cut or put together at a time."""
 
 MAX_RETRY_SECONDS = 30
 """Maximum value of the `Retry-After` header."""
@@ -46,6 +51,8 @@ class Service:
         self.waiting = 0
         """Number of accepted sentences that are not translated yet."""
 
+        # Markup takes longest to cut. In threads of its own, it does not keep plain texts of others waiting.
+        self._markup_threads = ThreadPoolExecutor(MARKUP_THREADS, "markup")
         self._seconds_per_sentence = 0.01  # a moving average over requests
         self._one_at_a_time = asyncio.Semaphore()
 
@@ -63,9 +70,15 @@ class Service:
         documents = await self.documents(job)
         async with aclosing(self.stream(documents)) as stream:
             translations = [translation async for translation in stream]
-        if sum(map(len, documents.sentences)) > SHORT_CHARACTERS:
-            return await asyncio.to_thread(documents.translated, translations), translations
-        return documents.translated(translations), translations
+        return await self.joined(documents, translations), translations
+
+    async def joined(self, documents: Documents, translations: Sequence[Translation]) -> list[TranslatedText]:
+        """Return the translation of each text, made of the `translations` of its sentences."""
+        if sum(map(len, documents.sentences)) <= SHORT_CHARACTERS:
+            return documents.translated(translations)
+        threads = self._markup_threads if documents.job.markup else None
+        running = asyncio.get_running_loop()
+        return await running.run_in_executor(threads, documents.translated, translations)
 
     async def documents(self, job: Job) -> Documents:
         """Cut the texts of a request into sentences, and count their characters. Raise `Refused` for too many
@@ -73,14 +86,31 @@ class Service:
         self.check_size(job.texts)
         count = sum(map(len, job.texts))
         async with self.models.using(job.direction.models) as models:
-            is_short = count <= SHORT_CHARACTERS
             try:
-                documents = cut(job, models) if is_short else await asyncio.to_thread(cut, job, models)
+                if count <= SHORT_CHARACTERS:
+                    documents = cut(job, models, self._check_size_in_sentences)
+                else:
+                    documents = await self._cut_in_thread(job, models)
             except UserError as error:
                 raise Refused(400, str(error)) from error
         self._check_sentences(len(documents.sentences))
         self.metrics.characters += count
         return documents
+
+    async def _cut_in_thread(self, job: Job, models: Sequence[Model]) -> Documents:
+        """Cut the texts of a request in a thread. If the call is cancelled, the thread ends soon."""
+        cancelled = threading.Event()
+
+        def check(count: int) -> None:
+            if cancelled.is_set():
+                raise asyncio.CancelledError
+            self._check_size_in_sentences(count)
+
+        threads = self._markup_threads if job.markup else None
+        try:
+            return await asyncio.get_running_loop().run_in_executor(threads, cut, job, models, check)
+        finally:
+            cancelled.set()
 
     async def stream(self, documents: Documents) -> AsyncGenerator[Translation]:
         """Yield the translation of each sentence in order, each as soon as finished. Closing the generator
@@ -134,9 +164,13 @@ class Service:
 
     def _check_sentences(self, count: int) -> None:
         """Raise `Refused` if `count` sentences exceed `server.most_waiting` (413) or the free slots (429)."""
-        if count > (limit := self.config.most_waiting):
-            raise Refused(413, f"The request has {count:,} sentences. Send at most {limit:,} at a time.")
+        self._check_size_in_sentences(count)
         self.check_load(count)
+
+    def _check_size_in_sentences(self, count: int) -> None:
+        """Raise `Refused` (413) if `count` sentences exceed `server.most_waiting`."""
+        if count > (limit := self.config.most_waiting):
+            raise Refused(413, f"The request has more than {limit:,} sentences. Send less at a time.")
 
     def check_load(self, count: int = 1) -> None:
         """Raise `Refused` (429) if the server has no capacity for `count` further sentences. The error

@@ -4,6 +4,7 @@ import asyncio
 import errno
 import resource
 import socket
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from threading import Event
 
@@ -11,12 +12,15 @@ import pytest
 from starlette.types import Receive, Scope, Send
 
 from nmt_cli.serving import connections, server
+from nmt_cli.serving.apis.answers import CLIENT_GONE
 from nmt_cli.serving.connections import RareReports, raise_file_limit
 from tests.serving.conftest import PATIENCE, Client, listening, soon
 
 HEALTH = b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n"
 HEALTH_ONLY = HEALTH.replace(b"Host", b"Connection: close\r\nHost")
 POST = b"POST /translate HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+BODY = b'{"q": "A dog.", "source": "en", "target": "de"}'
+BODY_BEGUN = POST + b"Content-Length: %d\r\n\r\n" % len(BODY) + BODY[:9]
 CHUNKED = POST + b"Transfer-Encoding: chunked\r\n\r\n"
 
 
@@ -35,6 +39,15 @@ def received(connection: socket.socket) -> bytes:
         while chunk := connection.recv(1000):
             data += chunk
     return data
+
+
+def accepts(address: tuple[str, int]) -> bool:
+    """Return whether the server accepts a new connection."""
+    try:
+        send(address).close()
+    except ConnectionError:
+        return False
+    return True
 
 
 def test_a_new_connection_replaces_the_one_that_waited_longest(
@@ -71,6 +84,33 @@ def test_a_client_without_a_complete_header_is_disconnected(
     monkeypatch.setattr(connections, "CLIENT_SECONDS", 0.1)
     with listening(client.app) as address:
         assert received(send(address, begin)).count(b"200 OK") == begin.startswith(HEALTH)
+
+
+def test_the_end_does_not_wait_for_clients_that_hold_back_a_body(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "CLIENT_SECONDS", 0.1)
+    before = client.service.metrics.requests["/translate", CLIENT_GONE]
+    with listening(client.app) as address:
+        silent = send(address, BODY_BEGUN)
+        assert b"200 OK" in received(send(address, HEALTH_ONLY))  # so the head before was read
+    assert client.service.metrics.requests["/translate", CLIENT_GONE] == before + 1
+    assert received(silent) == b""
+
+
+def test_a_body_that_arrives_at_the_end_is_answered(client: Client) -> None:
+    with ThreadPoolExecutor(1) as threads:
+        with listening(client.app) as address:
+            slow = send(address, BODY_BEGUN)
+            assert b"200 OK" in received(send(address, HEALTH_ONLY))
+
+            def finish() -> None:
+                assert soon(lambda: not accepts(address))
+                slow.sendall(BODY[9:])
+
+            finishing = threads.submit(finish)
+        finishing.result()
+        assert b'"translatedText":"A dog."' in received(slow)
 
 
 def test_little_is_read_after_a_refusal(client: Client) -> None:

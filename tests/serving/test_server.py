@@ -9,6 +9,7 @@ import socket
 import sys
 import threading
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -102,6 +103,30 @@ def test_a_second_signal_ends_at_once(started: Started) -> None:
         process.send_signal(signal.SIGTERM)
         assert process.wait(PATIENCE) == 143
         assert isinstance(answer.exception(), OSError)
+
+
+STUCK = """
+import sys, threading
+from nmt_cli.serving import server, service
+server.CLIENT_SECONDS = server.THREAD_SECONDS = 0.1
+service.cut = lambda *arguments: print("stuck", file=sys.stderr, flush=True) or threading.Event().wait()
+from nmt_cli.cli.main import program
+program()
+"""
+
+
+def test_a_signal_ends_the_server_whatever_its_threads_do(
+    start: Callable[..., Popen[str]], made_models: Path
+) -> None:
+    options = ("--port", "0", "--device", "cpu", "--set", "server.most_seconds=0.5")
+    process = start([sys.executable, "-c", STUCK, "serve", made_models / "copies", *options])
+    assert process.stderr
+    (address,) = re.findall(r"http://\S+:\d+/", process.stderr.readline())
+    with pytest.raises(urllib.error.HTTPError, match="504"):
+        translated(address, "A long text")
+    assert process.stderr.readline() == "stuck\n"
+    process.terminate()
+    assert process.wait(PATIENCE) == 0
 
 
 def test_an_address_in_use_is_reported(

@@ -3,13 +3,17 @@
 import asyncio
 import json
 import threading
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from nmt_cli.api import Model, load
-from tests.serving.conftest import JSON, PATIENCE, Client, Serving, ask, soon
+from nmt_cli.serving import service
+from nmt_cli.serving.texts.documents import Documents, Job, cut
+from nmt_cli.translation.stream import SHORT_CHARACTERS
+from tests.serving.conftest import JSON, PATIENCE, Answer, Client, Serving, ask, soon
 
 BASIC = {"q": "One dog. Two cats.", "source": "en", "target": "de"}
 MANY: dict[str, object] = {
@@ -53,7 +57,60 @@ def test_a_text_that_does_not_fit_into_memory_is_an_error(
 def test_more_sentences_than_the_limit_are_refused(german: Model, serving: Serving) -> None:
     client = serving({"copies": german}, most_waiting=10)
     answer = client.post("/translate", {**BASIC, "q": "One. " * 11})
-    assert answer.status == 413 and "11 sentences" in answer.json()["error"]
+    assert answer.status == 413 and "more than 10 sentences" in answer.json()["error"]
+
+
+def test_a_document_is_cut_no_further_than_the_limit_of_sentences(
+    german: Model, serving: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = serving({"copies": german}, most_waiting=10)
+    read: list[str] = []
+
+    def sentences(text: str) -> tuple[list[str], list[str]]:
+        read.append(text)
+        return [text], [""]
+
+    monkeypatch.setattr(Model, "sentences", lambda _, text: sentences(text))
+    for count in (100, SHORT_CHARACTERS):
+        answer = client.post("/translate", {**BASIC, "q": "<p>One.</p>" * count, "format": "html"})
+        assert answer.status == 413 and "more than 10 sentences" in answer.json()["error"]
+        assert len(read) == 11
+        read.clear()
+
+
+def test_cutting_a_document_ends_with_its_request_and_holds_up_no_plain_text(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, ended = [], []
+
+    def endless(job: Job, models: Sequence[Model], check: Callable[[int], None]) -> Documents:
+        if not job.markup:
+            return cut(job, models, check)
+        begun.append(job)
+        try:
+            while True:
+                check(1)
+        finally:
+            ended.append(job)
+
+    async def story() -> Answer:
+        bodies = [
+            json.dumps({**BASIC, "q": "A dog runs.\n" * SHORT_CHARACTERS, "format": form}).encode()
+            for form in ("html", "text")
+        ]
+        asked = [ask(client.app, "POST", "/translate", bodies[0], {"content-type": JSON}) for _ in range(8)]
+        documents = [asyncio.ensure_future(one) for one in asked]
+        while len(begun) < service.MARKUP_THREADS:
+            await asyncio.sleep(0.01)
+        plain = await ask(client.app, "POST", "/translate", bodies[1], {"content-type": JSON})
+        for document in documents:
+            document.cancel()
+        await asyncio.gather(*documents, return_exceptions=True)
+        return plain
+
+    monkeypatch.setattr(service, "cut", endless)
+    assert client.runner.run(story()).status == 200
+    assert soon(lambda: len(ended) == len(begun) == service.MARKUP_THREADS)
 
 
 @pytest.mark.parametrize(("path", "stream"), PATHS)

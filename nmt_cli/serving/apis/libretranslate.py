@@ -1,7 +1,6 @@
 """The API of LibreTranslate. In addition, `stream` requests one event per sentence, and `alignment` the links
 between words."""
 
-import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
@@ -138,5 +137,5 @@ async def _events(
             if documents.job.alignment:
                 event["alignment"] = alignment(documents.sentences[number], translation)._asdict()
             yield as_json(event)
-    translated = await asyncio.to_thread(documents.translated, translations)
+    translated = await service.joined(documents, translations)
     yield as_json(_body(documents.job, translated, is_list, guess, with_confidence))

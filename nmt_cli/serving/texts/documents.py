@@ -1,7 +1,7 @@
 """The texts of a request, cut into sentences and put together from their translations."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 from typing import NamedTuple
@@ -110,11 +110,12 @@ class Documents:
         return joined[sum(map(len, before)) :] + end
 
 
-def cut(job: Job, models: Sequence[Model]) -> Documents:
+def cut(job: Job, models: Sequence[Model], check: Callable[[int], None]) -> Documents:
     """Cut each text into sentences, or into lines if the first of `models` has `input.sentences=keep`. Then
-    the whitespace between lines stays. Otherwise the target language decides about single spaces."""
+    the whitespace between lines stays. Otherwise the target language decides about single spaces. `check`
+    often gets the number of sentences so far, and may raise an error to stop the work."""
     by_line = models[0].config.input.sentences == "keep"
-    split: Split = _lines if by_line else models[0].sentences
+    split = _checked(_lines if by_line else models[0].sentences, check)
     join: Join = _joined_lines if by_line else models[-1].joined
     texts = [
         cut_document(
@@ -128,6 +129,19 @@ def cut(job: Job, models: Sequence[Model]) -> Documents:
     ]
     sentences = [sentence for text in texts for sentence in text.sentences]
     return Documents(job, join, texts, sentences, [spaces for text in texts for spaces in text.spaces])
+
+
+def _checked(split: Split, check: Callable[[int], None]) -> Split:
+    """Return `split`, followed by a call of `check` with the number of sentences of all texts so far."""
+    count = 0
+
+    def checked(text: str) -> tuple[list[str], list[str]]:
+        nonlocal count
+        sentences, spaces = split(text)
+        check(count := count + len(sentences))
+        return sentences, spaces
+
+    return checked
 
 
 def alignment(sentence: str, translation: Translation) -> Alignment:
