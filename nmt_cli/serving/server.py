@@ -6,6 +6,7 @@ import math
 import os
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -35,6 +36,9 @@ UVICORN: dict[str, Any] = {
     "ws": "none",
     "timeout_keep_alive": 75,  # seconds: proxies should close idle connections first
 }
+SWITCH_SECONDS = 0.0005
+"""Time for which a thread of Python keeps others waiting, in seconds. Python's default is 0.005."""
+
 THREAD_SECONDS = 5.0
 """Time for threads to end after the last request, in seconds."""
 
@@ -59,6 +63,8 @@ def serve(
     with opened_store(config.folder) as store, _listening(address, config.share_port) as listening:
         app = application(Service(directions, config, store), keys)
         gc.freeze()  # collecting these permanent objects would delay requests
+        # The event loop waits this long for a thread that cuts a document, several times per sentence.
+        sys.setswitchinterval(SWITCH_SECONDS)
         host, port = listening.getsockname()[:2]
         pairs = ", ".join(dict.fromkeys(one.name for one in directions.named.values()))
         notify(f"{pairs} at http://{f'[{host}]' if ':' in host else host}:{port}/ (Ctrl-C to stop)")

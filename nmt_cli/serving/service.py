@@ -26,9 +26,6 @@ from nmt_cli.translation.translator import Translation
 
 Result = TypeVar("Result")
 
-MARKUP_THREADS = 2
-"""Number of documents with markup that are cut or put together at a time."""
-
 MAX_RETRY_SECONDS = 30
 """Maximum value of the `Retry-After` header."""
 
@@ -51,8 +48,9 @@ class Service:
         self.waiting = 0
         """Number of accepted sentences that are not translated yet."""
 
-        # Markup takes longest to cut. In threads of its own, it does not keep plain texts of others waiting.
-        self._markup_threads = ThreadPoolExecutor(MARKUP_THREADS, "markup")
+        # Markup takes longest to cut. In its own thread, it does not keep plain texts of others waiting. More
+        # threads would be no faster, since Python runs one at a time.
+        self._markup_thread = ThreadPoolExecutor(1, "markup")
         self._seconds_per_sentence = 0.01  # a moving average over requests
         self._one_at_a_time = asyncio.Semaphore()
 
@@ -76,9 +74,9 @@ class Service:
         """Return the translation of each text, made of the `translations` of its sentences."""
         if sum(map(len, documents.sentences)) <= SHORT_CHARACTERS:
             return documents.translated(translations)
-        threads = self._markup_threads if documents.job.markup else None
+        thread = self._markup_thread if documents.job.markup else None
         running = asyncio.get_running_loop()
-        return await running.run_in_executor(threads, documents.translated, translations)
+        return await running.run_in_executor(thread, documents.translated, translations)
 
     async def documents(self, job: Job) -> Documents:
         """Cut the texts of a request into sentences, and count their characters. Raise `Refused` for too many
@@ -106,9 +104,9 @@ class Service:
                 raise asyncio.CancelledError
             self._check_size_in_sentences(count)
 
-        threads = self._markup_threads if job.markup else None
+        thread = self._markup_thread if job.markup else None
         try:
-            return await asyncio.get_running_loop().run_in_executor(threads, cut, job, models, check)
+            return await asyncio.get_running_loop().run_in_executor(thread, cut, job, models, check)
         finally:
             cancelled.set()
 
