@@ -7,13 +7,16 @@ import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 
-from nmt_cli.api import Model
+from nmt_cli.api import Model, UserError
 from nmt_cli.runtime.memory import resident_memory, return_free_memory
 from nmt_cli.serving.config import ServerConfig
 from nmt_cli.serving.refused import Refused
 
 RETRY_SECONDS = 10
 """Value of the `Retry-After` header. A model that failed to load is not loaded again before."""
+
+CHECK_SECONDS = 1.0
+"""Time from the end of a request to the next look at the memory, in seconds."""
 
 
 class Served:
@@ -25,8 +28,8 @@ class Served:
         """`languages` are source and target. `load` returns the model, whose weights have `size` bytes. A
         `model` is already loaded."""
         self.languages, self.load, self.size, self.model = languages, load, size, model
-        self.requests = 0
-        """Number of requests that use the model."""
+        self.requests = self.wanted = 0
+        """Number of requests that use the model, and of those that use it or wait for it."""
 
         self.last_use = self.failure = -math.inf
         """Times of `time.monotonic`: the latest request, and the latest loading that failed."""
@@ -40,9 +43,13 @@ class Served:
         return self.model is not None and not self.leaving
 
     def open(self) -> None:
-        """Load the model and start its workers."""
+        """Load the model and start its workers. Raise `UserError` if it has other languages now."""
         try:
             model = self.load()
+            if model.languages != self.languages:
+                model.close()
+                pair = "-".join(model.languages)
+                raise UserError(f"its folder now has a model for {pair}. Start nmt serve again.")
             model.start()
         except Exception:
             self.failure = time.monotonic()
@@ -59,7 +66,8 @@ class Served:
 
 class Models:
     """Loads models for requests. If `server.memory` is exceeded, the models whose last use is longest ago are
-    unloaded. Their requests end first. One event loop calls all methods."""
+    unloaded. Their requests end first. Memory is measured before a model loads, and after requests, since
+    models grow with their work. One event loop calls all methods."""
 
     def __init__(self, served: Sequence[Served], config: ServerConfig) -> None:
         """`served` are all models, and `config` has the limits of memory and time."""
@@ -69,6 +77,12 @@ class Models:
 
         self._tasks: dict[tuple[Served, ...], asyncio.Task[Refused | None]] = {}
         """The task that loads the models of a direction. All requests for the direction wait for it."""
+
+        self._latest: Sequence[Served] = ()
+        """The models of the latest request, which stay loaded also beyond the limit."""
+
+        self._check: asyncio.Task[None] | None = None
+        """The task that measures the memory soon, or has done so."""
 
         self.loads = sum(one.model is not None for one in served)
         """Number of loaded models since the start."""
@@ -87,18 +101,31 @@ class Models:
     async def using(self, needed: Sequence[Served]) -> AsyncGenerator[list[Model]]:
         """Yield the `needed` models, which stay loaded in the block. Wait until they are loaded. Raise
         `Refused` (503) after `server.load_seconds`, or if loading fails."""
+        self._latest = needed
+        for one in needed:
+            one.wanted, one.last_use = one.wanted + 1, time.monotonic()
+        try:
+            await self._wait_for(needed)
+            for one in needed:
+                one.requests += 1
+            try:
+                yield [one.model for one in needed if one.model]
+            finally:
+                for one in needed:
+                    one.requests -= 1
+        finally:
+            for one in needed:
+                one.wanted -= 1
+            if self._limit and (not self._check or self._check.done()):
+                self._check = asyncio.create_task(self._unload_idle())
+
+    async def _wait_for(self, needed: Sequence[Served]) -> None:
+        """Wait until all of `needed` are usable. Raise `Refused` (503) as `using` does."""
         try:
             async with asyncio.timeout(self._seconds):
                 await self._all_usable(tuple(needed))
         except TimeoutError as error:
             raise _not_loaded(needed, f"is not loaded within {self._seconds:g} s") from error
-        for one in needed:
-            one.requests, one.last_use = one.requests + 1, time.monotonic()
-        try:
-            yield [one.model for one in needed if one.model]
-        finally:
-            for one in needed:
-                one.requests -= 1
 
     async def _all_usable(self, needed: tuple[Served, ...]) -> None:
         """Wait until all of `needed` are usable. Raise `Refused` (503) if they cannot be loaded."""
@@ -140,14 +167,29 @@ class Models:
         while missing and (others := [one for one in self._served if one.model and one not in needed]):
             if await asyncio.to_thread(resident_memory) + size <= self._limit:
                 return
-            oldest = min(others, key=lambda one: (one.requests > 0, one.last_use))
-            oldest.leaving = True
-            try:
-                while oldest.requests:
-                    await asyncio.sleep(0.01)
-                await asyncio.to_thread(oldest.close)
-            finally:
-                oldest.leaving = False
+            await self._unload(min(others, key=lambda one: (one.requests > 0, one.last_use)))
+
+    async def _unload_idle(self) -> None:
+        """Wait for `CHECK_SECONDS`. Then unload idle models until the memory is within the limit, or only the
+        models of the latest request and of running ones are loaded."""
+        await asyncio.sleep(CHECK_SECONDS)
+        async with self._changing:
+            while idle := [
+                one for one in self._served if one.model and not one.wanted and one not in self._latest
+            ]:
+                if await asyncio.to_thread(resident_memory) <= self._limit:
+                    return
+                await self._unload(min(idle, key=lambda one: one.last_use))
+
+    async def _unload(self, one: Served) -> None:
+        """Unload a model once its requests have ended."""
+        one.leaving = True
+        try:
+            while one.requests:
+                await asyncio.sleep(0.01)
+            await asyncio.to_thread(one.close)
+        finally:
+            one.leaving = False
 
 
 def _names(models: Sequence[Served]) -> str:

@@ -88,6 +88,43 @@ def test_the_model_whose_last_use_is_longest_ago_is_unloaded(lazy: Lazy, serving
     assert metric(client, "nmt_model_loads_total") == 4
 
 
+def test_idle_models_are_unloaded_if_the_memory_grows_beyond_the_limit(
+    lazy: Lazy, serving: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used = 0
+    monkeypatch.setattr(models, "resident_memory", lambda: used)
+    monkeypatch.setattr(models, "CHECK_SECONDS", 0)
+    copies, french = lazy("copies"), lazy("french")
+    client = serving({"copies": copies, "french": french}, memory=1)
+    assert request(client, "fr", "de").status == 200
+    assert copies.model and french.model  # both fitted when they were loaded
+    used = 2 * 10**9
+    assert request(client, "fr", "de").status == 200
+
+    async def checked() -> None:
+        assert client.service.models._check
+        await client.service.models._check
+
+    client.runner.run(checked())
+    assert copies.model and french.model  # a pivot needs both
+    assert request(client, "en", "de").status == 200
+    client.runner.run(checked())
+    assert copies.model and not french.model
+    assert request(client, "fr", "en").status == 200
+
+
+def test_a_folder_with_another_model_than_at_the_start_is_not_served(
+    lazy: Lazy, serving: Serving, capfd: pytest.CaptureFixture[str]
+) -> None:
+    replaced = lazy("copies")
+    replaced.load = lazy("french").load
+    client = serving({"copies": replaced}, memory=100)
+    answer = request(client, "en", "de")
+    assert answer.status == 503 and "cannot be loaded" in answer.json()["error"]
+    expected = "the model for en-de cannot be loaded: its folder now has a model for fr-en."
+    assert capfd.readouterr().err == f"Error: {expected} Start nmt serve again.\n"
+
+
 def test_concurrent_first_requests_load_a_model_once(lazy: Lazy, serving: Serving) -> None:
     client = serving({"copies": lazy("copies"), "french": lazy("french")}, **LIMIT)
     answers = together(client, [("A cat.", source, "de") for source in ("en", "fr") * 5])
