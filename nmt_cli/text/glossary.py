@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
@@ -16,6 +17,29 @@ Terms = Mapping[str, Sequence[str]]
 """The accepted translations of each source term, the preferred first."""
 
 Value = TypeVar("Value")
+
+
+class NumberedTerms(dict[str, list[str]]):
+    """Terms that errors name by their rows, such as line 3 of a file."""
+
+    def __init__(self, row_name: str) -> None:
+        """`row_name` is what errors call a row, without its number."""
+        super().__init__()
+        self.row_name = row_name
+        self.numbers: dict[str, int] = {}
+        """The number of the row of each term, from 1."""
+
+
+@contextmanager
+def naming_row(terms: Terms, term: str) -> Iterator[None]:
+    """Add the row of `term` to the message of a `UserError` in the block, if `terms` have numbers."""
+    try:
+        yield
+    except UserError as error:
+        if not isinstance(terms, NumberedTerms):
+            raise
+        raise UserError(f"{terms.row_name} {terms.numbers[term]:,}: {error}") from error
+
 
 LETTER = WORD.removesuffix("+")
 UNIT = re.compile(rf"{WORD}|\S")
@@ -35,18 +59,17 @@ def read_terms(path: Path) -> Terms:
     return terms_of((line.split("\t") for line in lines), f"{path} line")
 
 
-def terms_of(rows: Iterable[Sequence[str]], row_name: str) -> Terms:
+def terms_of(rows: Iterable[Sequence[str]], row_name: str) -> NumberedTerms:
     """Return the terms of rows, each with a source and its accepted translations. Skip empty rows. Raise
     `UserError` for incomplete rows, a repeated source and no terms. Messages have `row_name` and a number."""
-    terms: dict[str, list[str]] = {}
-    numbers: dict[str, int] = {}
+    terms = NumberedTerms(row_name)
     for number, row in enumerate(rows, start=1):
         source, *forms = [cell.strip() for cell in row] or [""]
         if not source and not any(forms):
             continue
         if not source or not any(forms):
             raise UserError(f"{row_name} {number:,} needs a source and a translation. Add them.")
-        if (first := numbers.setdefault(source, number)) < number:
+        if (first := terms.numbers.setdefault(source, number)) < number:
             where = f"of {row_name.split()[-1]} {first:,}. Put all its translations there"
             raise UserError(f"{row_name} {number:,} repeats the term {source!r} {where}.")
         terms[source] = [form for form in forms if form]
@@ -58,17 +81,25 @@ def terms_of(rows: Iterable[Sequence[str]], row_name: str) -> Terms:
 class TermIndex(Generic[Value]):
     """Finds terms in texts. Each term has a value."""
 
-    def __init__(self, values: Iterable[tuple[str, Value]]) -> None:
-        """Add terms with their values. Raise `UserError` for a repeated term, also in other case. A capital
-        inside a word is a difference."""
+    def __init__(self, values: Iterable[tuple[str, Value]] = ()) -> None:
+        """Add terms with their values, as `add` does."""
         self._values: dict[Sequence[str], Value] = {}
+        self._lengths: list[int] = []
+        """The number of units of the terms, each once, longest first."""
+
         for term, value in values:
-            inner_capital = any(before.isalnum() and after.isupper() for before, after in pairwise(term))
-            key = (*UNIT.findall(term if inner_capital else term.lower()),)
-            if key in self._values:
-                raise UserError(f"the glossary has {term!r} twice. Put all its translations into one term.")
-            self._values[key] = value
-        self._lengths = sorted({*map(len, self._values)}, reverse=True)
+            self.add(term, value)
+
+    def add(self, term: str, value: Value) -> None:
+        """Add a term. Raise `UserError` for a repeated term, also in other case. A capital inside a word is a
+        difference."""
+        inner_capital = any(before.isalnum() and after.isupper() for before, after in pairwise(term))
+        key = (*UNIT.findall(term if inner_capital else term.lower()),)
+        if key in self._values:
+            raise UserError(f"the glossary has {term!r} twice. Put all its translations into one term.")
+        self._values[key] = value
+        if len(key) not in self._lengths:
+            self._lengths = sorted([*self._lengths, len(key)], reverse=True)
 
     def found(self, text: str) -> list[Value]:
         """Return the values of the terms in `text`, each value once, in order."""
@@ -95,8 +126,12 @@ class Annotator:
 
     def __init__(self, terms: Terms, source: Callable[[str], str], target: Callable[[str], str]) -> None:
         """`source` and `target` prepare texts. Raise `UserError` for a repeated term."""
-        forms = {source(masked(term, {})): [target(masked(one, {})) for one in terms[term]] for term in terms}
-        self._index, self._forms = TermIndex(forms.items()), [*forms.values()]
+        prepared = {source(masked(term, {})): term for term in terms}
+        self._index, self._forms = TermIndex[list[str]](), list[list[str]]()
+        for text, term in prepared.items():
+            self._forms.append([target(masked(one, {})) for one in terms[term]])
+            with naming_row(terms, term):
+                self._index.add(text, self._forms[-1])
 
     def annotated(self, text: str) -> str:
         """Return `text` with an annotation of each term."""

@@ -128,11 +128,13 @@ def _terms(rows: Iterable[Sequence[object]], limit: int) -> Terms:
 def _parsed(text: str, form: str) -> Terms:
     """Return the terms of a text in DeepL's `form`: "tsv" with a source and its translations per line, or
     "csv" with a source and a translation, whose further columns are languages. Raise `Refused` (400)."""
+    if form == "tsv":
+        return _terms((line.split("\t") for line in text.splitlines()), MAX_TERMS)
+    rows = csv.reader(text.splitlines(), strict=True)
     try:
-        rows = csv.reader(text.splitlines(), strict=True) if form == "csv" else None
-        entries = [row[:2] for row in rows] if rows else [line.split("\t") for line in text.splitlines()]
+        entries = [row[:2] for row in rows]
     except csv.Error as error:
-        raise Refused(400, f"The entries are not valid CSV: {error}.") from error
+        raise Refused(400, f"Line {rows.line_num:,} of the entries is not valid CSV: {error}.") from error
     return _terms(entries, MAX_TERMS)
 
 

@@ -1,13 +1,13 @@
 """A glossary for a model, as token ids."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 
 from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.decoding.search.terms import Term, largest
 from nmt_cli.errors import UserError
-from nmt_cli.text.glossary import Annotator, TermIndex, Terms, read_terms
+from nmt_cli.text.glossary import Annotator, TermIndex, Terms, naming_row, read_terms
 from nmt_cli.text.tokenizer import Tokenizer
 from nmt_cli.text.tokenizers import Tokenizers
 
@@ -20,22 +20,27 @@ class Glossary:
     ) -> None:
         """Encode the translations of `terms`, or of those in a file. `annotates` is true for a model that has
         learnt annotations. Raise `UserError` for an invalid file, a term without text, a repeated term, and a
-        translation that the vocabulary cannot write."""
+        translation that the vocabulary cannot write. The error names the row of the term in a file."""
         self.tokenizers = tokenizers
         terms = terms if isinstance(terms, Mapping) else read_terms(Path(terms))
-        source = tokenizers.source
-        encoded: list[tuple[str, Term]] = []
+        self._index = TermIndex[Term]()
         for term, forms in terms.items():
-            if not isinstance(forms, list | tuple) or not all(isinstance(form, str) for form in forms):
-                raise UserError(f"the glossary term {term!r} needs a list of translations (got {forms!r}).")
-            texts = [source.normalizer(term), *map(tokenizers.target.normalizer, forms)]
-            if not forms or not all(texts):
-                raise UserError(f"the glossary term {term!r} needs a source and a translation. Add them.")
-            ids = dict.fromkeys(path for form in forms for path in _paths(tokenizers.target, form))
-            encoded.append((texts[0], (*ids,)))
-        self._index = TermIndex(encoded)
+            with naming_row(terms, term):
+                self._add(term, forms)
         self._forms = {form for forms in terms.values() for form in forms}
-        self._annotator = Annotator(terms, source.prepare, tokenizers.target.prepare) if annotates else None
+        prepare = tokenizers.source.prepare, tokenizers.target.prepare
+        self._annotator = Annotator(terms, *prepare) if annotates else None
+
+    def _add(self, term: str, forms: Sequence[str]) -> None:
+        """Encode a term and add it to the index. Raise `UserError` if it cannot be used."""
+        if not isinstance(forms, list | tuple) or not all(isinstance(form, str) for form in forms):
+            raise UserError(f"the glossary term {term!r} needs a list of translations (got {forms!r}).")
+        source, target = self.tokenizers.source, self.tokenizers.target
+        texts = [source.normalizer(term), *map(target.normalizer, forms)]
+        if not forms or not all(texts):
+            raise UserError(f"the glossary term {term!r} needs a source and a translation. Add them.")
+        ids = dict.fromkeys(path for form in forms for path in _paths(target, form))
+        self._index.add(texts[0], (*ids,))
 
     def check(self, search: SearchConfig, tokenizers: Tokenizers) -> None:
         """Raise `UserError` if `search`, or a model with `tokenizers`, cannot use the glossary."""

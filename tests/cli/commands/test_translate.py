@@ -501,5 +501,7 @@ def test_a_glossary_that_cannot_be_used_is_reported_in_one_line(run: Nmt, tmp_pa
     glossary = tmp_path / "terms.tsv"
     glossary.write_text("abc\txy\nde\n")
     assert_one_line(run("--glossary", glossary), 1, "terms.tsv line 2 needs a source and a translation")
+    glossary.write_text("abc\txy\nde\té\n")
+    assert_one_line(run("--glossary", glossary), 1, "terms.tsv line 2: the model cannot write 'é'")
     glossary.write_text("abc\txy\n")
     assert_one_line(run("--glossary", glossary, "--beam", "1"), 1, "a glossary needs beam search (beam=1")

@@ -49,7 +49,8 @@ def test_libretranslate_takes_a_glossary(client: Client, glossary: object) -> No
         ({"ab": "x" * 201}, "Entry 1 must have texts of up to 200 characters"),
         ({str(number): "x" for number in range(1001)}, "more than 1,000 entries"),
         ({}, "the glossary is empty"),
-        ({"ab": "é"}, "cannot write 'é'"),
+        ({"c": "d", "ab": "é"}, "entry 2: the model cannot write 'é'"),
+        ([["c", "d"], [], ["C", "e"]], "entry 3: the glossary has 'C' twice"),
     ],
 )
 def test_a_glossary_that_cannot_be_used_is_refused(client: Client, glossary: object, message: str) -> None:
@@ -96,10 +97,11 @@ def test_deepl_lists_the_pairs_that_may_have_a_glossary(client: Client) -> None:
     ("fields", "message"),
     [
         ({"entries": "ab"}, "entry 1 needs a source and a translation"),
-        ({"entries": 'a,"b', "entries_format": "csv"}, "not valid CSV"),
+        ({"entries": 'a,b\nc,"d', "entries_format": "csv"}, "Line 2 of the entries is not valid CSV"),
+        ({"entries": "c,d\nab,é", "entries_format": "csv"}, "entry 2: the model cannot write 'é'"),
         ({"entries_format": "xlsx"}, "entries_format must be tsv or csv"),
         ({"source_lang": "FR"}, "No model translates FR into DE"),
-        ({"entries": "ab\té"}, "cannot write 'é'"),
+        ({"entries": "c\td\n\nab\té"}, "entry 3: the model cannot write 'é'"),
         ({"name": ""}, "name is missing"),
     ],
 )

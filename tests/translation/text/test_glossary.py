@@ -73,6 +73,25 @@ def test_a_term_that_cannot_be_used_is_refused(copier: Loaded, terms: Any, messa
         Glossary(copier.translator.tokenizers, terms)
 
 
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("b\té", "the model cannot write 'é'"),
+        ("\x0b\tc", "needs a source and a translation"),
+        ("A\tb", "the glossary has 'A' twice"),
+    ],
+    ids=repr,
+)
+def test_the_line_of_a_term_that_cannot_be_used_is_named(
+    copier: Loaded, tmp_path: Path, line: str, message: str
+) -> None:
+    path = tmp_path / "terms.tsv"
+    path.write_text(f"a\tb\n\n{line}\nc\td\n")
+    with pytest.raises(UserError) as error:
+        Glossary(copier.translator.tokenizers, path)
+    assert str(error.value).startswith(f"{path} line 3") and message in str(error.value)
+
+
 def test_settings_and_models_that_do_not_suit_a_glossary_are_refused(copier: Loaded) -> None:
     tokenizers = copier.translator.tokenizers
     glossary = Glossary(tokenizers, {"a": ["b"]})
