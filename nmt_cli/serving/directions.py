@@ -81,6 +81,13 @@ class Directions:
         must be the exact name of a model's language. For other names, return an empty list."""
         return [target for one, target in self._all if one == source]
 
+    def offered(self, source: str) -> str:
+        """Return a sentence with the languages that `source` can be translated into. If there are none, name
+        all languages to translate from and into."""
+        sources = [one for one in (self.resolve(source),) if one and self.targets(one)] or self.sources
+        targets = dict.fromkeys(target for one in sources for target in self.targets(one))
+        return f"The server translates from {', '.join(sources)} into {', '.join(targets)}."
+
     def resolve(self, language: str) -> str | None:
         """Return the models' name for `language`, such as "en" for "EN-US", or None if no model has the
         language. Prefer an equal name, also with other case or "_" for "-", to the first of the language."""

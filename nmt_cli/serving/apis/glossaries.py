@@ -28,7 +28,8 @@ async def create(service: Service, fields: Fields) -> Response:
     name, form = fields.text("name"), fields.chosen("entries_format", ("tsv", "csv"))
     source, target = fields.text("source_lang"), fields.text("target_lang")
     if not (direction := service.directions.find(source, target)):
-        raise Refused(400, f"No model translates {shown(source)} into {shown(target)}.")
+        reason = f"No model translates {shown(source)} into {shown(target)}."
+        raise Refused(400, f"{reason} {service.directions.offered(source)}")
     terms = _parsed(fields.text("entries"), form)
     glossary = await _encoded(service, terms, direction)
     stored = StoredGlossary(name, direction.source, direction.target, terms)

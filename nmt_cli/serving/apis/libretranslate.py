@@ -78,22 +78,22 @@ async def find_direction(
     `texts` that has `target`, and return it with its probability instead of None. Raise `Refused` for an
     unknown language or a direction without a model (400), and for texts too large to detect (413)."""
     served = service.directions
-    for language in (source, target):
-        if language != AUTO and not served.resolve(language):
+    for language in (target,) if source == AUTO else (source, target):
+        if not served.resolve(language):
             offered = ", ".join(served.languages)
             raise Refused(400, f"Language {shown(language)} is not supported. Supported: {offered}.")
     guess = None
     if source == AUTO:
         sources = [one for one in served.sources if served.find(one, target)]
+        if not sources:
+            raise Refused(400, f"No model translates into {shown(target)}. {served.offered(source)}")
         service.check_size(texts)
-        ranked = await service.detect(texts) if len(sources) else []
-        guess = next((one for one in ranked if one[0] in sources), (source, 0.0))
+        guess = next(one for one in await service.detect(texts) if one[0] in sources)
         source = guess[0]
     if direction := served.find(source, target):
         return direction, guess
-    offered = ", ".join(served.targets(served.resolve(source) or "")) or "none"
-    known = f"Targets of {shown(source)}: {offered}"
-    raise Refused(400, f"No model translates {shown(source)} into {shown(target)}. {known}.")
+    reason = f"No model translates {shown(source)} into {shown(target)}."
+    raise Refused(400, f"{reason} {served.offered(source)}")
 
 
 def _body(

@@ -53,6 +53,12 @@ def test_errors_have_a_message(client: Client) -> None:
     assert client.post("/v2/translate", {"text": "a"}).json() == {"message": "target_lang is missing."}
 
 
+def test_a_text_without_a_source_language_is_refused_with_the_possible_languages(client: Client) -> None:
+    answer = client.post("/v2/translate", {"text": "a", "target_lang": "EN-US"})
+    message = "No model translates into EN-US. The server translates from en into de."
+    assert (answer.status, answer.json()) == (400, {"message": message})
+
+
 def test_confidence_is_on_request(client: Client) -> None:
     fields = {"text": ["A B", "C"], "target_lang": "de", "source_lang": "en"}
     assert "confidence" not in client.post("/v2/translate", fields).json()["translations"][0]

@@ -112,6 +112,9 @@ def test_the_server_returns_the_translations_of_the_library(client: Client, germ
     assert answer["translatedText"] == [german.translate_text(line) for line in lines]
 
 
+NO_MODEL = [{"source": "en", "target": "fr"}, {"source": "auto", "target": "fr"}]
+
+
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
@@ -122,7 +125,13 @@ def test_the_server_returns_the_translations_of_the_library(client: Client, germ
         ({"target": ["de"]}, "target must be a text."),
         ({"source": "xx"}, "Language xx is not supported. Supported: en, de."),
         ({"target": "\ud800"}, "Language \ufffd is not supported. Supported: en, de."),
-        ({"source": "de"}, "No model translates de into de. Targets of de: none."),
+        ({"source": "de"}, "No model translates de into de. The server translates from en into de."),
+        ({"target": "en"}, "No model translates en into en. The server translates from en into de."),
+        (
+            {"source": "auto", "target": "en"},
+            "No model translates into en. The server translates from en into de.",
+        ),
+        ({"target": "auto"}, "Language auto is not supported. Supported: en, de."),
         ({"alternatives": -1}, "alternatives must be from 0 to 5."),
         ({"alternatives": 6}, "alternatives must be from 0 to 5."),
         ({"alternatives": True}, "alternatives must be a whole number."),
@@ -149,6 +158,11 @@ def test_a_pair_can_use_a_pivot_language(made_models: Path, german: Model, servi
         assert [one["links"] for one in answer["alignment"]] == [[[0, 0], [1, 1], [2, 2]]] * 2
         offered = {one["code"]: one["targets"] for one in client.get("/languages").json()}
         assert offered == {"fr": ["en", "de"], "en": ["de"], "de": []}
+        refused = [client.post("/translate", {**fields, **one}).json() for one in NO_MODEL]
+        assert [one["error"] for one in refused] == [
+            "No model translates en into fr. The server translates from en into de.",
+            "No model translates into fr. The server translates from fr, en into en, de.",
+        ]
         guessed = client.post("/translate", {**fields, "source": "auto", "q": "Le chien est dans la maison."})
         assert guessed.json()["detectedLanguage"]["language"] == "fr"
 
