@@ -206,13 +206,14 @@ class Model:
         glossary: Glossary | None = None,
     ) -> str:
         """Return the translation of the text of a file. `form` is "html", "xhtml", "xml", "xliff", "po",
-        "srt" or "vtt". Only text for people is translated. The rest stays as it is. `report` gets each
-        sentence.
+        "srt" or "vtt". Only text for people is translated. The rest stays as it is, but the language that a
+        page declares (`<html lang="en">`) becomes the target language. `report` gets each sentence.
 
         >>> model.translate_document("1\\n00:00:01,000 --> 00:00:02,000\\nOne\\nis.\\n", "srt")
         '1\\n00:00:01,000 --> 00:00:02,000\\nOne\\nis.\\n'
         """
         from nmt_cli.text.formats import XML_FORMS, blocks_of
+        from nmt_cli.text.html_language import with_language
         from nmt_cli.translation.document import cut
 
         document = cut(blocks_of(text, form), self.sentences, is_xml=form in XML_FORMS)
@@ -220,7 +221,9 @@ class Model:
         for one in self.translations(sentences, search, aligned=aligned, glossary=glossary):
             report(one)
             texts.append((one.checked_text, one.shares))
-        return document.translated(texts, self.joined)
+        result = document.translated(texts, self.joined)
+        is_page = bool(texts) and form in ("html", "xhtml", "xml")
+        return with_language(result, self.languages[1]) if is_page else result
 
     def sentences(self, text: str) -> tuple[list[str], list[str]]:
         """Split a text. Return a list of its sentences, and a list of the whitespace after each sentence.

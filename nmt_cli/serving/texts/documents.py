@@ -9,6 +9,7 @@ from typing import NamedTuple
 from nmt_cli.api import Model
 from nmt_cli.serving.directions import Direction
 from nmt_cli.text.formats import XML_FORMS, Format, blocks_of
+from nmt_cli.text.html_language import with_language
 from nmt_cli.text.markup import Block
 from nmt_cli.text.tag_placement import UNIT, Shares
 from nmt_cli.translation.document import Document, Join, Split
@@ -94,6 +95,8 @@ class Documents:
         for text in self.texts:
             own = [*islice(left, len(text.sentences))]
             best, *others = (text.translated([_ranked(one, n) for one in own], self.join) for n in ranks)
+            if self.job.markup in ("html", "xhtml", "xml") and own:
+                best = with_language(best, self.job.direction.target)
             alternatives = [other for other in dict.fromkeys(others) if other not in ("", best)]
             aligned = map(alignment, text.sentences, own) if self.job.alignment else ()
             results.append(TranslatedText(best, alternatives, _mean_confidence(own), [*aligned]))

@@ -68,6 +68,13 @@ def test_a_file_declares_the_encoding_that_it_has(client: Client) -> None:
     assert fetched(client, answer).body == "<meta charset=UTF-8><!-- ü --><p>One</p>".encode()
 
 
+def test_a_translated_page_declares_the_target_language(client: Client) -> None:
+    page = b'<!DOCTYPE html><html lang="en"><p>One dog.</p></html>'
+    assert fetched(client, sent(client, "a.html", page)).body == page.replace(b"en", b"de")
+    answer = client.post("/translate", {**BASIC, "q": page.decode(), "format": "html"})
+    assert answer.json()["translatedText"] == page.decode().replace("en", "de")
+
+
 def test_the_address_of_a_file_is_that_of_the_proxy(client: Client) -> None:
     part = b'--x\r\nContent-Disposition: form-data; name="%b"\r\n\r\n%b\r\n'
     fields = [(b"source", b"en"), (b"target", b"de"), (b'file"; filename="a.txt', b"a")]
