@@ -10,10 +10,12 @@ from nmt_cli.api import Model
 from nmt_cli.html.compose import compose
 from nmt_cli.runtime.threads import set_own_threads
 from nmt_cli.serving.apis.bodies import Fields, shown
+from nmt_cli.serving.apis.files import PLAIN
 from nmt_cli.serving.directions import name_of
 from nmt_cli.serving.refused import Refused
 from nmt_cli.serving.service import Service
 from nmt_cli.serving.texts.documents import Job
+from nmt_cli.text.formats import SUFFIXES
 from nmt_cli.translation.attention_page import write_attention_page
 
 POLICY = (
@@ -42,6 +44,7 @@ def start_page(service: Service, needs_key: bool) -> str:
         "targets": {one: served.targets(one) for one in served.sources},
         "maxCharacters": service.config.most_characters,
         "needsKey": needs_key,
+        "files": [PLAIN, *SUFFIXES],
     }
     return compose("Translate", files("nmt_cli.serving") / "page", SCRIPTS, data, POLICY, "tool")
 

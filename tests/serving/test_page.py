@@ -5,6 +5,8 @@ import hashlib
 import json
 import re
 from collections.abc import Callable
+from html import unescape
+from pathlib import Path
 
 import pytest
 
@@ -68,3 +70,62 @@ def test_a_browser_translates_colours_words_and_reports_refusals(
     assert [word for *_, word in source] == ["One", "dog", "runs", ".", "Two", "cats", "."]
     assert [word for look, _, word in source if look == "word on"] == ["One"]
     assert [hue for _, hue, _ in source[:4]] == ["0", "45", "90", "135"]
+
+
+STORY = """
+async () => {
+  const until = async (holds) => { while (!holds()) await new Promise((go) => setTimeout(go, 10)); };
+  const shown = () => ["alternatives", "look", "copy"].map((id) => byId(id).hidden || byId(id).disabled === true);
+  const log = [];
+  await until(() => !byId("copy").disabled);
+  byId("more").firstChild.click();
+  log.push(shown());
+  await until(() => !byId("alternatives").hidden);
+  log.push(shown());
+  byId("text").value = "Two cats.";
+  typed();
+  log.push(shown());
+  await until(() => !byId("copy").disabled);
+
+  // As on a page without TLS. A script may copy only after a click of a person.
+  Object.defineProperty(navigator, "clipboard", { value: undefined });
+  document.execCommand = (name) => { log.push([name, document.activeElement.value]); return true; };
+  byId("copy").click();
+  await until(() => byId("status").textContent === "Copied.");
+
+  const choose = (name) => {
+    const files = new DataTransfer();
+    files.items.add(new File(["<p>One <b>dog</b>.</p>"], name));
+    byId("files").files = files.files;
+    byId("files").dispatchEvent(new Event("change"));
+  };
+  choose("my.page.html");
+  await until(() => byId("status").textContent.startsWith("Saved"));
+  log.push(byId("status").textContent);
+  choose("page.docx");
+  await until(() => byId("status").classList.contains("wrong"));
+  log.push(byId("status").textContent.slice(0, 42));
+  document.title = JSON.stringify(log);
+}
+"""
+
+
+@pytest.mark.slow
+def test_a_browser_hides_what_is_old_copies_and_translates_files(
+    german: Model, serving: Serving, tmp_path: Path, shown_by_browser: Callable[..., str]
+) -> None:
+    client = serving({"copies": german}, folder=str(tmp_path / "store"))
+    with listening(client.app) as (host, port):
+        loaded = "document.readyState === 'complete' && document.querySelector('#copy')"
+        ready = f"{loaded} && (globalThis.story ??= ({STORY})(), document.title.startsWith('['))"
+        shown = shown_by_browser(f"http://{host}:{port}/#source=en&target=de&q=One%20dog%20runs.", ready)
+    (title,) = re.findall("<title>(.*?)</title>", shown)
+    old, current = [True, True, True], [False, False, False]
+    assert json.loads(unescape(title)) == [
+        *(old, current, old),
+        ["copy", "Two cats."],
+        "Saved my.page.de.html.",
+        "Files like page.docx are not supported. Su",
+    ]
+    (file,) = (tmp_path / "store" / "files").iterdir()
+    assert file.read_text() == "<p>One <b>dog</b>.</p>"

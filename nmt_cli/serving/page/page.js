@@ -1,7 +1,7 @@
 "use strict";
 // The page: it translates the typed text, sentence by sentence. Addresses are relative, so that a proxy may add a prefix.
 
-const { languages, targets, maxCharacters, needsKey } = pageData();
+const { languages, targets, maxCharacters, needsKey, files } = pageData();
 const ALTERNATIVES = 3;
 const TYPING_PAUSE = 350; // milliseconds without a key press before the text is translated
 const HUES = 8;
@@ -52,12 +52,14 @@ function fit() {
   byId("swap").disabled = !swapTarget();
 }
 
-/** Cancel the running request, and translate the text after a pause. */
+/** Cancel the running request, and translate the text after a pause. Until then, the old translation is dimmed. */
 function typed(after = TYPING_PAUSE) {
   clearTimeout(state.timer);
   state.request?.abort();
   byId("mirror").replaceChildren();
   byId("translation").classList.add("old");
+  byId("alternatives").hidden = true;
+  for (const id of ["copy", "look"]) byId(id).disabled = true;
   fit();
   state.timer = setTimeout(translate, after);
 }
@@ -72,11 +74,16 @@ function showAlternativesButton() {
   byId("more").replaceChildren(button("Alternatives", state.alternatives, toggle));
 }
 
+/** Return the fields that all requests have. */
+function commonFields(source) {
+  const key = needsKey ? { api_key: byId("key").value } : {};
+  return { source, target: byId("to").value, ...key };
+}
+
 /** Return the fields of a request for a translation from the language `source`. */
 function fields(source) {
   const alternatives = state.alternatives ? ALTERNATIVES : 0;
-  const key = needsKey ? { api_key: byId("key").value } : {};
-  return { q: byId("text").value, source, target: byId("to").value, alternatives, ...key };
+  return { q: byId("text").value, alternatives, ...commonFields(source) };
 }
 
 /** Clear the translation. */
@@ -148,6 +155,13 @@ async function* events(response) {
   }
 }
 
+/** Return a response with status 200. Otherwise, throw the error that the server reports. */
+async function checked(response) {
+  if (response.ok) return response;
+  const { error } = await response.json().catch(() => ({}));
+  throw new Error(error ?? `The server responded with status ${response.status}.`);
+}
+
 /** Translate the text. `typed` aborts the request, which drops its sentences on the server. */
 async function translate() {
   if (!byId("text").value.trim()) return clear();
@@ -156,11 +170,7 @@ async function translate() {
   const body = JSON.stringify({ ...fields(byId("from").value), stream: true, alignment: true });
   showStatus("…");
   try {
-    const response = await fetch("translate", { method: "POST", headers, body, signal });
-    if (!response.ok) {
-      const { error } = await response.json().catch(() => ({}));
-      throw new Error(error ?? `The server responded with status ${response.status}.`);
-    }
+    const response = await checked(await fetch("translate", { method: "POST", headers, body, signal }));
     for await (const event of events(response)) {
       if (event.error) throw new Error(event.error);
       if ("sentence" in event) add(event);
@@ -169,6 +179,51 @@ async function translate() {
   } catch (error) {
     if (error.name !== "AbortError") showStatus(error.message, true);
   }
+}
+
+/** Translate a file. Return the name under which the browser saves the translation, such as page.de.html. */
+async function translateFile(file) {
+  const body = new FormData();
+  const sent = { file, ...commonFields(byId("from").value) };
+  for (const [name, value] of Object.entries(sent)) body.append(name, value);
+  const response = await checked(await fetch("translate_file", { method: "POST", body }));
+  // The address names the server as a proxy reports it. From here, the last part is enough.
+  const stored = (await response.json()).translatedFileUrl.split("/").pop();
+  const translated = await checked(await fetch(`download_file/${stored}`));
+  const download = file.name.replace(/(\.[^.]*)?$/, `.${sent.target}$1`);
+  element("a", { href: URL.createObjectURL(await translated.blob()), download }).click();
+  return download;
+}
+
+/** Translate the chosen file, and report progress below the translation. */
+async function fileChosen() {
+  const [file] = byId("files").files;
+  byId("files").value = ""; // so that the same file can be chosen again
+  if (!file) return;
+  byId("file").disabled = true;
+  showStatus(`Translating ${file.name} …`);
+  try {
+    showStatus(`Saved ${await translateFile(file)}.`);
+  } catch (error) {
+    showStatus(error.message, true);
+  }
+  byId("file").disabled = false;
+}
+
+/** Copy the translation. Browsers have `navigator.clipboard` only with TLS and on localhost. */
+async function copy() {
+  let copied = true;
+  try {
+    await navigator.clipboard.writeText(state.translation);
+  } catch {
+    const field = element("textarea", { value: state.translation, className: "unseen" });
+    document.body.append(field);
+    field.select();
+    copied = document.execCommand("copy");
+    field.remove();
+    byId("copy").focus();
+  }
+  showStatus(copied ? "Copied." : "The browser does not allow copying.", !copied);
 }
 
 /** Open the attention page. A form keeps the text out of the address, which browsers and proxies store. */
@@ -213,8 +268,11 @@ function main() {
     typed(0);
     byId("text").focus();
   };
-  byId("copy").onclick = () =>
-    navigator.clipboard.writeText(state.translation).then(() => showStatus("Copied."));
+  byId("copy").onclick = copy;
+  byId("files").accept = files.join();
+  byId("files").onchange = fileChosen;
+  byId("file").title = `Translate a file (${files.join(", ")})`;
+  byId("file").onclick = () => byId("files").click();
   byId("look").onclick = openAttention;
   document.querySelector("header").append(themeButton());
   addEventListener("keydown", pressed);
