@@ -111,9 +111,14 @@ class Connection(H11Protocol):
             self._end()
 
     @property
+    def owes_body(self) -> bool:
+        """True if the client has sent a header, but not yet the complete body."""
+        return self.conn.their_state is h11.SEND_BODY
+
+    @property
     def _answered_early(self) -> bool:
         """True if the response is complete, but the client still sends the body of its request."""
-        return self.conn.their_state is h11.SEND_BODY and self.cycle.response_complete
+        return self.owes_body and self.cycle.response_complete
 
     @property
     def _waits(self) -> bool:

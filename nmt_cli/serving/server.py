@@ -13,7 +13,6 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
-import h11
 import uvicorn
 from starlette.types import ASGIApp
 
@@ -106,7 +105,7 @@ class _Server(uvicorn.Server):
 
     def _drop_incomplete_requests(self) -> None:
         for connection in [*self.server_state.connections]:
-            if isinstance(connection, Connection) and connection.conn.their_state is h11.SEND_BODY:
+            if isinstance(connection, Connection) and connection.owes_body:
                 connection.transport.abort()
 
 

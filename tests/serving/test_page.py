@@ -75,7 +75,8 @@ def test_a_browser_translates_colours_words_and_reports_refusals(
 STORY = """
 async () => {
   const until = async (holds) => { while (!holds()) await new Promise((go) => setTimeout(go, 10)); };
-  const shown = () => ["alternatives", "look", "copy"].map((id) => byId(id).hidden || byId(id).disabled === true);
+  const gone = (id) => byId(id).hidden || byId(id).disabled === true;
+  const shown = () => ["alternatives", "look", "copy"].map(gone);
   const log = [];
   await until(() => !byId("copy").disabled);
   byId("more").firstChild.click();
