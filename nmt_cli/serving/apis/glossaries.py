@@ -18,6 +18,9 @@ from nmt_cli.text.glossary import Terms, terms_of
 from nmt_cli.translation.text.glossary import Glossary
 
 MAX_TERMS, MAX_TERMS_IN_REQUEST = 10_000, 1000
+MAX_FORMS = 50
+"""Maximum number of translations of a term, since each takes as long to encode as a term."""
+
 MAX_CHARACTERS = 200
 """Maximum number of characters of a source or target term."""
 
@@ -112,12 +115,15 @@ async def in_request(service: Service, fields: Fields, direction: Direction) -> 
 
 def _terms(rows: Iterable[Sequence[object]], limit: int) -> Terms:
     """Return the terms of rows, each a source and its accepted translations. Raise `Refused` (400) for other
-    rows, a repeated source, a text over `MAX_CHARACTERS`, and no terms or more than `limit`."""
+    rows, a repeated source, a text over `MAX_CHARACTERS`, more than `MAX_FORMS` translations, and no terms or
+    more than `limit`."""
     texts: list[list[str]] = []
     for number, row in enumerate(rows, start=1):
         texts.append([text for text in row if isinstance(text, str) and len(text) <= MAX_CHARACTERS])
         if len(texts[-1]) < len(row):
             raise Refused(400, f"Entry {number:,} must have texts of up to {MAX_CHARACTERS:,} characters.")
+        if len(row) > 1 + MAX_FORMS:
+            raise Refused(400, f"Entry {number:,} has more than {MAX_FORMS} translations. Shorten it.")
         if number > limit:
             raise Refused(400, f"The glossary has more than {limit:,} entries. Shorten it.")
     try:

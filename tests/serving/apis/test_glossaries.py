@@ -48,6 +48,7 @@ def test_libretranslate_takes_a_glossary(client: Client, glossary: object) -> No
         ([["ab", "xy"], ["ab", "z"]], "entry 2 repeats the term 'ab' of entry 1"),
         ({"ab": "x" * 201}, "Entry 1 must have texts of up to 200 characters"),
         ({str(number): "x" for number in range(1001)}, "more than 1,000 entries"),
+        ({"c": "d", "ab": ["x"] * 51}, "Entry 2 has more than 50 translations"),
         ({}, "the glossary is empty"),
         ({"c": "d", "ab": "é"}, "entry 2: the model cannot write 'é'"),
         ([["c", "d"], [], ["C", "e"]], "entry 3: the glossary has 'C' twice"),
