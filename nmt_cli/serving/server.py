@@ -9,7 +9,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -59,11 +59,13 @@ def serve(
     for served in models.values():
         if served.model:
             served.model.start()  # before other threads start, since workers may be forked
-    with opened_store(config.folder) as store, _listening(address, config.share_port) as listening:
+    with ExitStack() as stack:
+        store = stack.enter_context(opened_store(config.folder))
         app = application(Service(directions, config, store), keys)
         gc.freeze()  # collecting these permanent objects would delay requests
         # The event loop waits this long for a thread that cuts a document, several times per sentence.
         sys.setswitchinterval(SWITCH_SECONDS)
+        listening = stack.enter_context(_listening(address, config.share_port))
         host, port = listening.getsockname()[:2]
         pairs = ", ".join(dict.fromkeys(one.name for one in directions.named.values()))
         notify(f"{pairs} at http://{f'[{host}]' if ':' in host else host}:{port}/ (Ctrl-C to stop)")
