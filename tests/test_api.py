@@ -142,6 +142,36 @@ def test_a_pair_with_more_tokens_than_positions_is_named(copier: Model, call: st
             getattr(copier, call)([("a", "b"), pair])
 
 
+@pytest.mark.parametrize("device", ["cpu", "cpu:0", torch.device("cpu")], ids=repr)
+def test_a_device_is_named_as_for_pytorch(folder: Path, device: Any) -> None:
+    with load(folder, device=device, threads=1) as model:
+        assert model.translate(["abc"]) == ["abc"]
+
+
+@pytest.mark.parametrize("device", ["gpu", "mps", "CPU", None], ids=repr)
+def test_a_device_that_pytorch_or_nmt_does_not_know_is_refused(
+    folder: Path, toy_dataset: Path, tmp_path: Path, device: Any
+) -> None:
+    with pytest.raises(UserError, match="must be auto, cpu, cuda or cuda:N"):
+        load(folder, device=device)
+    with pytest.raises(UserError, match="must be auto, cpu, cuda or cuda:N"):
+        api.train(toy_dataset, tmp_path / "run", device=device)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("count", [-1, 0, "2", 1.5, True], ids=repr)
+def test_a_count_is_a_whole_number_from_one(folder: Path, tmp_path: Path, count: Any) -> None:
+    problem = rf"must be a whole number, at least 1 \(got {count!r}\)"
+    with pytest.raises(UserError, match=f"^threads {problem}"):
+        load(folder, device="cpu", threads=count)
+    with pytest.raises(UserError, match=f"^devices {problem}"):
+        load(folder, device="cpu", devices=count)
+    with pytest.raises(UserError, match=f"^threads {problem}"):
+        api.train(folder, tmp_path / "run", threads=count)
+    with pytest.raises(UserError, match=f"^workers {problem}"):
+        api.preprocess("en", "de", ["train"], tmp_path / "dataset", workers=count)
+
+
 @pytest.mark.parametrize("paths", [(), ([],), (["a", "b"],), (3,)], ids=repr)
 def test_load_without_a_folder_is_refused(paths: tuple[Any, ...]) -> None:
     with pytest.raises(TypeError, match="load needs folders"):

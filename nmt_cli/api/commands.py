@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
+from nmt_cli.api.model import Anywhere, Device
 from nmt_cli.config import preset_path, read
 from nmt_cli.data.config import PreprocessConfig
 from nmt_cli.training.config import TrainConfig
+from nmt_cli.translation.arguments import check_counts
 
 if TYPE_CHECKING:  # PyTorch takes seconds to load
     from nmt_cli.data.preprocessing.preprocess import Outcome
     from nmt_cli.runtime.processes import Progress
     from nmt_cli.training.tracking.events import Report
-
-Anywhere = str | os.PathLike[str]
 
 
 def preprocess(
@@ -52,6 +51,7 @@ def preprocess(
     from nmt_cli.runtime.threads import available_cores
     from nmt_cli.scoring.command import score_by_command
 
+    check_counts(workers=workers)
     settings = config or PreprocessConfig()
     corpora = train, valid, test
     job = Job(source_lang, target_lang, *corpora, reuse_tokenizer, settings, given, score_by_command)
@@ -71,7 +71,7 @@ def train(
     out: Anywhere,
     config: TrainConfig | None = None,
     *,
-    device: Literal["auto", "cpu", "cuda"] = "auto",
+    device: Device = "auto",
     threads: int | None = None,
     report: Report = lambda event: None,
     stop_wanted: Callable[[], bool] = lambda: False,
@@ -79,11 +79,11 @@ def train(
 ) -> Trained:
     """Train on a dataset folder, and write the run folder `out`. The same call again resumes the run.
 
-    Without `config`, the default settings apply. `device` "auto" is a GPU if there is one, else the CPU.
-    `threads` applies to a CPU, by default OMP_NUM_THREADS, or else all cores. `report` is called with each
-    event. When `stop_wanted` returns true, training saves a checkpoint and ends. `command` is recorded in the
-    run folder. For several devices, start a process for each with torchrun or Slurm. All processes make the
-    same call. Raises `UserError` for invalid data or settings.
+    Without `config`, the default settings apply. `device` is as for `load`. `threads` applies to a CPU, by
+    default OMP_NUM_THREADS, or else all cores. `report` is called with each event. When `stop_wanted` returns
+    true, training saves a checkpoint and ends. `command` is recorded in the run folder. For several devices,
+    start a process for each with torchrun or Slurm. All processes make the same call. Raises `UserError` for
+    invalid data or settings.
 
     >>> trained = train(dataset, run, tiny, device="cpu")
     >>> trained.complete
@@ -97,6 +97,7 @@ def train(
     from nmt_cli.training.setup.run import train as train_run
     from nmt_cli.training.step.distributed import process_from_environment
 
+    check_counts(threads=threads)
     process = process_from_environment()
     where = device_of_rank(device, process.local_rank)
     paths, settings = (Path(dataset), Path(out)), config or TrainConfig()

@@ -8,13 +8,15 @@ import weakref
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Self, TypeAlias
 
 from nmt_cli.config import read
 from nmt_cli.decoding.config import SearchConfig, TranslateConfig
-from nmt_cli.translation.arguments import Pair, checked_lines, checked_pairs
+from nmt_cli.translation.arguments import Pair, check_counts, checked_lines, checked_pairs
 
 if TYPE_CHECKING:  # PyTorch takes seconds to load
+    import torch
+
     from nmt_cli.decoding.attention_maps import AttentionMaps
     from nmt_cli.decoding.search.hypotheses import Scored
     from nmt_cli.model.transformer import Transformer
@@ -30,7 +32,7 @@ if TYPE_CHECKING:  # PyTorch takes seconds to load
     from nmt_cli.translation.workers.pool import Workers
 
 Anywhere = str | os.PathLike[str]
-Device = Literal["auto", "cpu", "cuda"]
+Device: TypeAlias = "str | torch.device"
 
 
 def load(
@@ -45,6 +47,8 @@ def load(
     """Load a model, checkpoint or run folder. Several folders are an ensemble.
 
     The model runs on `devices` GPUs, or on the CPU with `threads` threads, by default one per available core.
+    `device` is as for PyTorch: "cpu", "cuda", "cuda:1" for the second GPU, or a `torch.device`. "auto" is a
+    GPU if there is one, else the CPU.
     The default `precision` is fp16 on a GPU and fp32 on a CPU. Without `config`, the defaults and the own
     search settings of an imported model apply. `scorer`, a `Comet` or a `CommandScorer`, ranks the
     translations of the beam. Raises `UserError` for an invalid folder or setting, `TypeError` for no folder.
@@ -58,6 +62,7 @@ def load(
 
     if not paths or not all(isinstance(path, str | os.PathLike) for path in paths):
         raise TypeError("load needs folders: load(folder), or load(first, second) for an ensemble.")
+    check_counts(devices=devices, threads=threads)
     folders = [Path(path) for path in paths]
     if config is None:
         own = {f"search.{name}": value for name, value in own_search(folders[0]).items()}

@@ -94,7 +94,8 @@ class Number(click.ParamType[int]):
 
 
 COUNT = Number(at_least=1)
-DEVICE = click.Choice(["auto", "cpu", "cuda"])
+DEVICE = "[auto|cpu|cuda|cuda:N]"
+"""The forms of --device in the help. PyTorch checks the value, which takes seconds to load."""
 
 
 class Command(click.Command):
@@ -330,7 +331,7 @@ def device_options(function: Function) -> Function:
     precision = click.option("--precision", type=precisions, help=help_text)
     threads = click.option("--threads", type=COUNT, help="CPU threads.  [default: all cores]")
     help_text = "Device to translate on.  [default: auto]"
-    device = click.option("--device", type=DEVICE, default="auto", help=help_text)
+    device = click.option("--device", metavar=DEVICE, default="auto", help=help_text)
     devices = click.option("--devices", type=COUNT, default=1, help="Number of GPUs.  [default: 1]")
     return precision(threads(device(devices(function))))
 

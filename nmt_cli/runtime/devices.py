@@ -8,7 +8,7 @@ import platform
 import re
 import sys
 import warnings
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import cache
 from pathlib import Path
 from typing import Literal
@@ -24,11 +24,13 @@ OLDER_WHEEL = "pip install torch --index-url https://download.pytorch.org/whl/cu
 Precision = Literal["fp32", "fp16", "bf16", "int8"]
 
 
-def usable_devices(kind: str) -> list[torch.device]:
-    """Return the CPU for "cpu", all GPUs for "cuda", and all GPUs or else the CPU for "auto". Leave out GPUs
-    for which this PyTorch has no code, with one warning. Raise `UserError` for "cuda" without a GPU."""
-    if kind == "cpu":
-        return [torch.device("cpu")]
+def usable_devices(kind: str | torch.device) -> list[torch.device]:
+    """Return the CPU for "cpu", all GPUs for "cuda", and all GPUs or else the CPU for "auto". "cuda:1" is
+    one GPU. Leave out GPUs for which this PyTorch has no code, with one warning. Raise `UserError` for a GPU
+    that the machine does not have, and for anything else."""
+    named = _named(kind)
+    if named and named.type == "cpu":
+        return [named]
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if count and "PYTORCH_CUDA_ALLOC_CONF" not in os.environ and not torch.version.hip:
         # Micro-batches have many shapes, which fragment memory. PyTorch reads this when it starts CUDA.
@@ -36,12 +38,31 @@ def usable_devices(kind: str) -> list[torch.device]:
     gpus = [torch.device("cuda", number) for number in range(count)]
     problems = {gpu: problem for gpu in gpus if (problem := _without_code(gpu))}
     usable = [gpu for gpu in gpus if gpu not in problems]
-    if not usable and kind == "cuda":
+    if not usable and named:
         reason = next(iter(problems.values()), "this machine has no GPU that PyTorch can use")
         raise UserError(f"{reason}. Use --device cpu.")
+    if named and named.index is not None:
+        if named not in usable:
+            reason = problems.get(named, f"this machine has no {named}")
+            raise UserError(f"{reason}. Use --device {' or '.join(map(str, usable))}.")
+        return [named]
     for problem in {*problems.values()}:
         _warn_once(problem + ("" if usable else ". The CPU is used"))
     return usable or [torch.device("cpu")]
+
+
+def _named(kind: str | torch.device) -> torch.device | None:
+    """Return the device that `kind` names for PyTorch, "cuda" without a number, or None for "auto". Raise
+    `UserError` for a device that neither nmt nor PyTorch knows."""
+    if kind == "auto":
+        return None
+    with suppress(RuntimeError, TypeError):  # PyTorch does not know the name, or the type of the argument
+        device = torch.device(kind)
+        if device.type == "cpu":
+            return torch.device("cpu")
+        if device.type == "cuda":
+            return device
+    raise UserError(f"--device must be auto, cpu, cuda or cuda:N (got {kind}).")
 
 
 def _without_code(gpu: torch.device) -> str:
@@ -82,17 +103,19 @@ def compute_capability(device: torch.device) -> tuple[int, int]:
     return torch.cuda.get_device_capability(device) if is_gpu(device) and not torch.version.hip else (99, 0)
 
 
-def first_devices(kind: str, count: int) -> list[torch.device]:
+def first_devices(kind: str | torch.device, count: int) -> list[torch.device]:
     """Return the first `count` of `usable_devices(kind)`. Raise `UserError` if there are fewer."""
     devices = usable_devices(kind)
     if count > len(devices):
         if not is_gpu(devices[0]):
             raise UserError(f"--devices {count} needs {count} GPUs. On a CPU, use --threads instead.")
+        if devices == [_named(kind)]:
+            raise UserError(f"--device {kind} is one GPU. With --devices {count}, use --device cuda.")
         raise UserError(f"--devices must be at most {len(devices)}, the number of GPUs (got {count}).")
     return devices[:count]
 
 
-def device_of_rank(kind: str, local_rank: int) -> torch.device:
+def device_of_rank(kind: str | torch.device, local_rank: int) -> torch.device:
     """Return the device of this process: its own GPU, or the CPU for all processes. `kind` is as in
     `usable_devices`. `local_rank` numbers the processes of this machine from 0. Take a GPU that is visible
     alone, as Slurm shows each task its own, and make the GPU the current device. Raise `UserError` if there
@@ -100,6 +123,8 @@ def device_of_rank(kind: str, local_rank: int) -> torch.device:
     devices = usable_devices(kind)
     if not is_gpu(devices[0]):
         return devices[0]
+    if local_rank and devices == [_named(kind)]:
+        raise UserError(f"--device {kind} is one GPU, but each process needs its own. Use --device cuda.")
     local_rank = local_rank if len(devices) > 1 else 0
     if local_rank >= len(devices):
         raise UserError(

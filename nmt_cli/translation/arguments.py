@@ -1,6 +1,9 @@
-"""Checks of the texts that a program passes to a model."""
+"""Checks of the arguments that a program passes to the library."""
 
 from collections.abc import Iterable, Sequence
+from numbers import Integral
+
+from nmt_cli.errors import UserError
 
 Pair = tuple[str, str]
 """A raw source text and its translation."""
@@ -23,3 +26,11 @@ def checked_pairs(pairs: Iterable[Pair]) -> list[Pair]:
         if not is_pair or not all(isinstance(text, str) for text in pair):
             raise TypeError(f"each pair must be a source and its translation (got {pair!r}).")
     return listed
+
+
+def check_counts(**counts: object) -> None:
+    """Raise `UserError` for a count, by name of its argument, that is not None and no whole number from 1."""
+    for name, count in counts.items():
+        is_count = isinstance(count, Integral) and not isinstance(count, bool) and count >= 1
+        if count is not None and not is_count:
+            raise UserError(f"{name} must be a whole number, at least 1 (got {count!r}).")

@@ -83,17 +83,17 @@ class Loaded:
 def load(
     paths: Sequence[Path],
     config: TranslateConfig,
-    kind: str,
+    kind: str | torch.device,
     count: int,
     threads: int,
     precision: Precision | None,
     scorer: Scorer | None = None,
 ) -> Loaded:
     """Read the models in `paths`, each a model, checkpoint or run folder, and prepare their weights for
-    `count` devices of a `kind`: auto, cpu or cuda. Several models are an ensemble. The `threads` workers of a
-    CPU (0: one per core) share the models. Workers of several GPUs load their own. Without `precision`, it is
-    fp16 on a GPU and fp32 on a CPU. Raise `UserError` for invalid folders, different vocabularies, too few
-    GPUs, or settings of `config` that do not suit the models or the `scorer` of translations."""
+    `count` devices of a `kind`, as in `usable_devices`. Several models are an ensemble. The `threads` workers
+    of a CPU (0: one per core) share the models. Workers of several GPUs load their own. Without `precision`,
+    it is fp16 on a GPU and fp32 on a CPU. Raise `UserError` for invalid folders, different vocabularies, too
+    few GPUs, or settings of `config` that do not suit the models or the `scorer` of translations."""
     check_scorer(config.search, scorer)
     threads = threads or available_cores()
     devices = first_devices(kind, count)

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -74,6 +75,63 @@ def test_devices_of_the_requested_kind_are_listed(
     gpus(gpu_count)
     assert [str(device) for device in usable_devices(kind)] == expected
     assert [str(device) for device in first_devices(kind, 1)] == expected[:1]
+
+
+GOT = "--device must be auto, cpu, cuda or cuda:N (got {})."
+
+
+@pytest.mark.parametrize("kind", ["cpu", "cpu:0", CPU], ids=repr)
+def test_the_cpu_is_named_as_for_pytorch(gpus: Callable[..., object], kind: str | torch.device) -> None:
+    gpus(2)
+    assert usable_devices(kind) == first_devices(kind, 1) == [device_of_rank(kind, 1)] == [CPU]
+
+
+@pytest.mark.parametrize("kind", ["cuda:1", torch.device("cuda:1")], ids=repr)
+def test_a_numbered_gpu_is_that_gpu(gpus: Callable[..., object], kind: str | torch.device) -> None:
+    made_current = gpus(3)
+    second = torch.device("cuda", 1)
+    assert usable_devices(kind) == first_devices(kind, 1) == [second]
+    assert [device_of_rank(kind, 0)] == made_current == [second]
+
+
+@pytest.mark.parametrize("kind", ["gpu", "banana", "CPU", "mps", "cuda:", "cuda:x", "", "a" * 200, None, 1.5])
+def test_any_other_device_is_refused(gpus: Callable[..., object], kind: Any) -> None:
+    for count in (0, 2):
+        gpus(count)
+        for take in (
+            usable_devices,
+            lambda kind: first_devices(kind, 1),
+            lambda kind: device_of_rank(kind, 0),
+        ):
+            with pytest.raises(UserError) as caught:
+                take(kind)
+            assert str(caught.value) == GOT.format(kind)
+
+
+@pytest.mark.parametrize(
+    ("gpu_count", "take", "message"),
+    [
+        (0, lambda: usable_devices("cuda:0"), NO_GPU),
+        (2, lambda: usable_devices("cuda:2"), "this machine has no cuda:2. Use --device cuda:0 or cuda:1."),
+        (
+            2,
+            lambda: first_devices("cuda:1", 2),
+            "--device cuda:1 is one GPU. With --devices 2, use --device cuda.",
+        ),
+        (
+            2,
+            lambda: device_of_rank("cuda:0", 1),
+            "--device cuda:0 is one GPU, but each process needs its own. Use --device cuda.",
+        ),
+    ],
+)
+def test_a_numbered_gpu_that_is_missing_or_needed_twice_is_an_error(
+    gpus: Callable[..., object], gpu_count: int, take: Callable[[], object], message: str
+) -> None:
+    gpus(gpu_count)
+    with pytest.raises(UserError) as caught:
+        take()
+    assert str(caught.value) == message
 
 
 WHEEL = "sm_75 sm_80 sm_86 sm_90 sm_100 sm_120"

@@ -83,7 +83,7 @@ def _tokens(text: str) -> int:
     default_text="auto",
 )
 @setting_option("training.seed", "--seed", type=int, metavar="N")
-@click.option("--device", type=DEVICE, default="auto", help="Device to train on.  [default: auto]")
+@click.option("--device", metavar=DEVICE, default="auto", help="Device to train on.  [default: auto]")
 @click.option("--devices", type=COUNT, default=1, help="Number of devices on this machine.  [default: 1]")
 @click.option("--threads", type=COUNT, help="CPU threads.  [default: OMP_NUM_THREADS, or all cores]")
 @setting_option("validation.every_steps", "--validate-every", type=int, metavar="N")

@@ -6,6 +6,7 @@ together with its source, its reference, or both.
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from os import PathLike
 from pathlib import Path
 
 import torch
@@ -36,10 +37,16 @@ PENALTIES, MAX_PENALTY = (0, 1, 5, 10), 25
 class Comet:
     """A COMET model on one device."""
 
-    def __init__(self, folder: Path, device: str = "auto", report: Progress | None = None) -> None:
-        """Load the model in `folder` on `device`: auto, cpu or cuda. `report` shows the progress of `score`.
+    def __init__(
+        self,
+        folder: str | PathLike[str],
+        device: str | torch.device = "auto",
+        report: Progress | None = None,
+    ) -> None:
+        """Load the model in `folder` on `device`: auto, cpu, cuda or cuda:N. `report` shows the progress of
+        `score`.
         Raise `UserError` for a folder that `read_comet` refuses, or parts that don't fit together."""
-        files = read_comet(folder)
+        files = read_comet(Path(folder))
         self.name, self.kind = "COMET", files.name
         self._tokenizer = files.tokenizer
         self._network = Network(files, VECTORS.get(files.kind, 1), usable_devices(device)[0])
