@@ -1,7 +1,8 @@
 """Checks of the arguments that a program passes to the library."""
 
 from collections.abc import Iterable, Sequence
-from numbers import Integral
+from operator import index
+from typing import SupportsIndex
 
 from nmt_cli.errors import UserError
 
@@ -31,6 +32,7 @@ def checked_pairs(pairs: Iterable[Pair]) -> list[Pair]:
 def check_counts(**counts: object) -> None:
     """Raise `UserError` for a count, by name of its argument, that is not None and no whole number from 1."""
     for name, count in counts.items():
-        is_count = isinstance(count, Integral) and not isinstance(count, bool) and count >= 1
-        if count is not None and not is_count:
+        # NumPy's whole numbers are welcome, too.
+        number = index(count) if isinstance(count, SupportsIndex) and not isinstance(count, bool) else 0
+        if count is not None and number < 1:
             raise UserError(f"{name} must be a whole number, at least 1 (got {count!r}).")

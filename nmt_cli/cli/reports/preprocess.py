@@ -5,7 +5,7 @@ from pathlib import Path
 
 from nmt_cli.cli.options import printer, warn
 from nmt_cli.cli.reports.tables import print_table
-from nmt_cli.data.cleaning.filters import REASONS
+from nmt_cli.data.cleaning.filters import in_order
 from nmt_cli.data.cleaning.report import FilterReport
 from nmt_cli.data.dataset import FILTER_PAGE, FILTER_REPORT, TRAIN
 from nmt_cli.data.preprocessing.preprocess import Outcome
@@ -56,7 +56,7 @@ def _print_tables(outcome: Outcome, report: FilterReport) -> None:
     """Print a table of corpora, with the pairs read, kept, and dropped for each reason that occurred. Print a
     table of all splits with role, pairs, and tokens and unknown tokens of both languages."""
     corpora = report.of_role("train")
-    reasons = [reason for reason in REASONS if any(corpus.dropped.counts[reason] for corpus in corpora)]
+    reasons = in_order(reason for corpus in corpora for reason in corpus.dropped.counts)
     rows = [
         (one.name, one.read, one.kept, *(one.dropped.counts[reason] for reason in reasons)) for one in corpora
     ]

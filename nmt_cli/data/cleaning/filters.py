@@ -3,7 +3,7 @@
 import re
 import sys
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import regex
 
@@ -30,12 +30,12 @@ DUPLICATE = "duplicate"
 SAME_TARGET = "better source of its target"
 SAME_SOURCE = "better target of its source"
 SUBWORDS = "too many subwords"
-REASONS = (
+ORDER = (
     *(INVALID, HELD_OUT, SCORE, EMPTY, WORDS, RATIO, IDENTICAL, SCRIPT, LETTERS),
     *(MARKUP, NUMBERS, REPEATS, SENTENCES, LANGUAGE),
     *(SUBWORDS, DUPLICATE, SAME_TARGET, SAME_SOURCE),
 )
-"""All reasons, in the order of the checks. A pair counts under the first that applies."""
+"""Reasons in the order of the checks. A pair counts under the first that applies."""
 
 Check = Callable[[str, str], bool]
 
@@ -56,6 +56,13 @@ SCRIPT_NAME = re.compile(r"[A-Za-z][A-Za-z_ -]*")
 
 LETTER = regex.compile(r"\p{L}")
 LETTER_OR_MARK = regex.compile(r"[\p{L}\p{M}]")
+
+
+def in_order(reasons: Iterable[str]) -> list[str]:
+    """Return each of `reasons` once, in the order of the checks. Those that `ORDER` lacks come last."""
+    # From what was counted, so that no reason can be missing in a report.
+    places = {reason: place for place, reason in enumerate(ORDER)}
+    return sorted({*reasons}, key=lambda reason: (places.get(reason, len(ORDER)), reason))
 
 
 class Filters:

@@ -12,7 +12,7 @@ from typing import Any
 
 from nmt_cli.data.cleaning.clean import CleanBlock
 from nmt_cli.data.cleaning.counts import MOST_RATIO, MOST_WORDS, RATIO_STEP, Shapes, Tally
-from nmt_cli.data.cleaning.filters import REASONS
+from nmt_cli.data.cleaning.filters import in_order
 from nmt_cli.data.config import FilterConfig
 from nmt_cli.html.compose import compose
 
@@ -36,6 +36,11 @@ class CorpusReport:
 
     shapes: Shapes = field(default_factory=Shapes)
     """Lengths, ratios and scores of a training set."""
+
+    @property
+    def reasons(self) -> set[str]:
+        """The reasons for which pairs were dropped or noted."""
+        return {*self.dropped.counts, *self.noted.counts}
 
     def add(self, block: CleanBlock) -> None:
         """Add the kept pairs, tallies and shapes of a cleaned block to this report."""
@@ -116,7 +121,7 @@ def filter_page(report: FilterReport, config: FilterConfig, source_lang: str, ta
             described(corpus) | ({"shapes": corpus.shapes.described()} if corpus.role == "train" else {})
             for corpus in report.corpora
         ],
-        "reasons": REASONS,
+        "reasons": in_order(reason for corpus in report.corpora for reason in corpus.reasons),
         "most_words": MOST_WORDS,
         "most_ratio": MOST_RATIO,
         "ratio_step": RATIO_STEP,

@@ -5,6 +5,11 @@ import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import pytest
+
+from nmt_cli.cli.reports.preprocess import show
+from nmt_cli.data.cleaning.report import CorpusReport, FilterReport
+from nmt_cli.data.preprocessing.preprocess import Outcome
 from tests.cli.conftest import Nmt
 
 Pairs = Sequence[tuple[str, str]]
@@ -70,3 +75,19 @@ def test_unknown_training_tokens_cause_a_warning_with_a_remedy_that_is_accepted(
     reuse = ("--reuse-tokenizer", tmp_path / "first")
     result = nmt_preprocess("--train", odd, *reuse, "--out", tmp_path / "out", "--quiet")
     assert "are unknown. Learn new subwords with tokenizer.byte_fallback=true." in result.stderr
+
+
+def test_a_pair_dropped_for_any_reason_has_a_column(capsys: pytest.CaptureFixture[str]) -> None:
+    report = FilterReport([CorpusReport("train", "corpus", 4, kept=2)])
+    for number, reason in enumerate(("a reason of a new filter", "empty side"), start=1):
+        report.corpora[0].dropped.add(reason, number, "a", "b")
+    split = {"role": "train", "pairs": 2}
+    split |= dict.fromkeys(("source_tokens", "source_unknowns", "target_tokens", "target_unknowns"), 0)
+    tokenizer = {"joint": True, "source_vocabulary": 8, "target_vocabulary": 8}
+    manifest = {"splits": {"train": split}, "tokenizer": tokenizer, "reused_tokenizer": None}
+    show(Path("out"), Outcome(manifest, report), quiet=False)
+    heads, numbers = rows(capsys.readouterr().err, "corpus")
+    assert (heads, numbers) == (
+        ["corpus", "read", "kept", "empty side", "a reason of a new filter"],
+        ["corpus", "4", "2", "1", "1"],
+    )

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from nmt_cli.data.cleaning.filters import Filters
+from nmt_cli.data.cleaning.filters import Filters, in_order
+from nmt_cli.data.cleaning.report import CorpusReport, FilterReport, filter_page
 from nmt_cli.data.config import FilterConfig
 from nmt_cli.errors import UserError
 from nmt_cli.text.tokenizer import SIDES
@@ -239,3 +240,13 @@ def test_a_minimum_score_needs_scores(tmp_path: Path, make: Make, write_pairs: W
     corpus = write_pairs(tmp_path / "c", [("a", "b")])
     with pytest.raises(UserError, match=r"filter\.min_score is 0\.5, .*corpus\.score_column"):
         make(tmp_path / "out", [corpus], "filter.min_score=0.5")
+
+
+def test_reasons_are_in_the_order_of_the_checks_and_none_is_left_out() -> None:
+    counted = ["addresses", "duplicate", "markup", "empty side", "markup"]
+    assert in_order(counted) == ["empty side", "markup", "duplicate", "addresses"]
+    report = FilterReport([CorpusReport("train", "one", 4)])
+    for number, reason in enumerate(counted):
+        report.corpora[0].dropped.add(reason, number, "a", "b")
+    page = filter_page(report, FilterConfig(), "en", "de")
+    assert '"reasons":["empty side","markup","duplicate","addresses"]' in page
