@@ -6,6 +6,9 @@ from typing import Literal
 from nmt_cli.config import Section, setting
 
 Metric = Literal["bleu", "chrf", "chrf++", "ter", "paper-bleu"]
+SMALLER_IS_BETTER = ("ter", "nll")
+"""Metrics, of `Metric` and of validation, that are better if smaller."""
+
 Test = Literal["bootstrap", "randomization"]
 
 BleuTokenizer = Literal[

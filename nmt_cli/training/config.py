@@ -9,10 +9,10 @@ from nmt_cli.data.config import BatchConfig, MixingConfig
 from nmt_cli.decoding.config import BeamConfig
 from nmt_cli.errors import UserError
 from nmt_cli.model.config import ModelConfig
-from nmt_cli.scoring.config import BleuTokenizer
+from nmt_cli.scoring.config import BleuTokenizer, Metric
 from nmt_cli.text.config import AugmentConfig, SamplingConfig
 
-ValidationMetric = Literal["bleu", "chrf", "nll", "comet"]
+ValidationMetric = Literal[Metric, "nll", "comet"]
 
 
 def refuse_two_units(section: object, *names: str) -> None:

@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import torch
@@ -15,13 +15,15 @@ from nmt_cli.data.batching.plan import Indices
 from nmt_cli.data.dataset import Dataset, Split, raw_lines
 from nmt_cli.decoding.config import InputConfig, SearchConfig, TranslateConfig
 from nmt_cli.errors import UserError
+from nmt_cli.language import iso_code
 from nmt_cli.loss.dispatch import cross_entropy
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.runtime.memory import release_unused
 from nmt_cli.scoring.confidence import Calibration, calibrated
-from nmt_cli.scoring.config import BleuConfig, ScoreConfig
+from nmt_cli.scoring.config import SMALLER_IS_BETTER, BleuConfig, Metric, ScoreConfig
 from nmt_cli.scoring.metrics import Score, characters_instead, perplexity, score
 from nmt_cli.scoring.neural.comet import Comet
+from nmt_cli.scoring.paper import LANGUAGES
 from nmt_cli.scoring.scorers import ScorerMeasure
 from nmt_cli.text.tokenizers import Tokenizers
 from nmt_cli.training.config import TrainConfig, ValidationConfig
@@ -31,6 +33,9 @@ from nmt_cli.translation.translator import Translator
 
 SAMPLES = 8
 """Number of sentences of a set whose translations are logged, to be compared over the run."""
+
+LOGGED: tuple[Metric, ...] = ("bleu", "chrf")
+"""Metrics that every validation computes, whatever validation.metric is."""
 
 MAX_TOKENS = 8192
 """Maximum source plus target tokens of a batch for the loss."""
@@ -96,6 +101,13 @@ class Judge:
     precision: MixedPrecision
     comet: Comet | None = None
     """The model in validation.metric_model, if any. Only the first rank has it."""
+
+    def __post_init__(self) -> None:
+        """Raise `UserError` if validation.metric can't be computed for the target language."""
+        lang = self.tokenizers.recipe.target_lang
+        if self.config.metric == "paper-bleu" and iso_code(lang) not in LANGUAGES:
+            reason = f"the Moses tokeniser can't split {lang} into words"
+            raise UserError(f"validation.metric=paper-bleu can't be computed: {reason}. Use bleu.")
 
     @property
     def first_set(self) -> str:
@@ -164,10 +176,11 @@ class Judge:
         own_references = [references[line] for line in translated]
         count = len(translations)
         words = sum(len(line.split()) + 1 for line in references)  # does not depend on the vocabulary
-        lang = self.tokenizers.recipe.target_lang
+        lang = iso_code(self.tokenizers.recipe.target_lang)
         bleu = BleuConfig(tokenizer="char" if self.in_characters else self.config.bleu_tokenizer)
         config = ScoreConfig(bleu=bleu)
-        scores = score(translations, [own_references], config=config, lang=lang)
+        metrics = [*dict.fromkeys((*LOGGED, *(one for one in get_args(Metric) if one == self.config.metric)))]
+        scores = score(translations, [own_references], metrics, config, lang)
         scores += self._comet_scores(split, [*translated], translations, own_references)
         return Judgement(
             name=split.name,
@@ -221,10 +234,9 @@ def translating(config: TrainConfig) -> TranslateConfig:
 
 
 def validation_score(judgement: Judgement, metric: str) -> float:
-    """Return the value of a `ValidationMetric`. Negate nll, so that larger is better."""
-    if metric == "nll":
-        return -judgement.nll
-    return next(score.value for score in judgement.scores if score.metric == metric)
+    """Return the value of a `ValidationMetric`. Negate some, so that larger is better."""
+    value = judgement.metrics[metric]
+    return -value if metric in SMALLER_IS_BETTER else value
 
 
 def translated_lines(config: ValidationConfig, split: Split) -> int:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from nmt_cli.model.transformer import Transformer
+from nmt_cli.scoring.config import SMALLER_IS_BETTER
 from nmt_cli.training.config import TrainConfig
 from nmt_cli.training.progress import Position, interval_ended
 from nmt_cli.training.step.ema import Ema
@@ -21,8 +22,6 @@ from nmt_cli.training.validation.metrics import (
     translated_lines,
     validation_score,
 )
-
-SMALLER_IS_BETTER = ("nll",)
 
 Judged = Mapping[str, Mapping[str, float]]
 """The metrics of the first validation set, by step and by name of the metric."""

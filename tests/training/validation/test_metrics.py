@@ -8,7 +8,7 @@ from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Barrier
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 import numpy as np
 import pytest
@@ -19,14 +19,16 @@ from nmt_cli.data.batching.batch import assemble
 from nmt_cli.data.dataset import Dataset, Split, open_dataset
 from nmt_cli.data.preprocessing.preprocess import Outcome
 from nmt_cli.decoding.config import SearchConfig, TranslateConfig
+from nmt_cli.errors import UserError
 from nmt_cli.model.transformer import Transformer
+from nmt_cli.scoring.config import Metric
 from nmt_cli.scoring.metrics import score
 from nmt_cli.text.subword_models.subwords import UNKNOWN_TEXT
 from nmt_cli.training.config import ValidationConfig
 from nmt_cli.training.step.distributed import Group, Process
 from nmt_cli.training.step.trainer import MixedPrecision
 from nmt_cli.training.validation import metrics as validation
-from nmt_cli.training.validation.metrics import Judge, Judgement
+from nmt_cli.training.validation.metrics import Judge, Judgement, validation_score
 from tests.checks import refusal
 from tests.searching import translate_ids
 
@@ -119,6 +121,26 @@ def test_scores_are_those_that_nmt_score_gives_for_the_language(
     judge: NewJudge, model: Transformer, valid: Split
 ) -> None:
     assert "tok:zh" in judging_in(judge(), "zh-CN").judge(model, valid).scores[0].signature
+
+
+@pytest.mark.parametrize("metric", get_args(Metric))
+def test_every_metric_of_nmt_score_can_choose_the_best_checkpoint(
+    judge: NewJudge, model: Transformer, valid: Split, references: list[str], metric: Metric
+) -> None:
+    judgement = judge(replace(ALL, metric=metric)).judge(model, valid)
+    metrics = [*dict.fromkeys((*("bleu", "chrf"), metric))]
+    assert [one.metric for one in judgement.scores] == metrics
+    (expected,) = score(list(judgement.translations), [references], [metric], lang="de")
+    value = validation_score(judgement, metric)
+    assert abs(value) == expected.value == judgement.metrics[metric]
+    assert metric in judgement.line()["signatures"]
+    same = replace(judgement, scores=score(references, [references], [metric], lang="de"))
+    assert validation_score(same, metric) > value
+
+
+def test_the_papers_bleu_is_refused_for_a_language_that_it_can_not_split(judge: NewJudge) -> None:
+    with pytest.raises(UserError, match=r"validation\.metric=paper-bleu can't be computed: .* can't split zh"):
+        judging_in(judge(replace(ALL, metric="paper-bleu")), "zh")
 
 
 def test_translations_are_in_the_order_of_the_lines(

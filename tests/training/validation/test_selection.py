@@ -139,6 +139,14 @@ def test_a_trial_has_the_validation_results_of_its_checkpoint(go: Go, run: Path,
     assert (trial.metric, trial.score) == ("chrf", message[0].scores[1].value)
 
 
+def test_a_metric_for_which_smaller_is_better_selects_the_smallest(go: Go, run: Path) -> None:
+    go("training.max_steps=2", "validation.every_steps=2", "checkpoints.every_steps=1")
+    trials = try_all(run, CPU, lambda trial: None, "ter")
+    scores = [trial.judgements[0].metrics["ter"] for trial in trials]
+    assert [-trial.score for trial in trials] == scores
+    assert winner(trials).judgements[0].metrics["ter"] == min(scores)
+
+
 def made_up(name: str, score: float) -> Trial:
     judgement = Judgement("dev", 1.0, 2.0, 3.0, [], [])
     return Trial(Average(name, []), [], [judgement], "bleu", score)

@@ -49,6 +49,8 @@ def test_an_improvement_is_larger_than_all_values_before(
         ("bleu", [5, 6, 4, 5.5], True),
         ("chrf", [1, 2, 3], False),
         ("nll", [1, 2, 3], True),
+        ("ter", [1, 2, 3], True),
+        ("ter", [3, 2, 1], False),
         ("nll", [3, 2, 1], False),
     ],
     ids=str,
