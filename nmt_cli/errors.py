@@ -1,6 +1,7 @@
 """Errors that a user can fix, exit codes after signals, and text that is safe to print."""
 
 import json
+import re
 import signal
 from collections.abc import Mapping
 
@@ -33,12 +34,63 @@ def printable_json(content: object, indent: int | None = None) -> str:
     return json.dumps(content, ensure_ascii=False, indent=indent).translate(JSON_ESCAPES)
 
 
+LONGEST_MESSAGE, LONGEST_VALUE = 2000, 200
+"""Maximum characters of an error message, and of a value in it."""
+
+IN_PYTHON = {
+    "--overwrite": "overwrite=True",
+    "--settings": "nmt COMMAND --settings",
+    "--metric-model FOLDER": "scorer=Comet(folder)",
+    "--rerank": "scorer",
+    "--source": "sources",
+    "--reference": "references",
+    "--tokenizer": "tokenizer.kind",
+    "--joint": "tokenizer.joint",
+    "--vocab-size": "tokenizer.vocab_size",
+    "--max-steps": "training.max_steps",
+    "--batch-tokens": "batch.tokens",
+    "--max-tokens-per-device": "training.max_tokens_per_device",
+    "--seed": "training.seed",
+    "--validate-every": "validation.every_steps",
+    "--save-every": "checkpoints.every_steps",
+    "--init-from": "start.model",
+    "--deterministic": "training.deterministic",
+    "--beam": "search.beam",
+    "--length-penalty": "search.length_penalty",
+    "--n-best": "search.n_best",
+}
+"""Arguments and settings of the library by the option of a command, if their names differ."""
+
+OPTION = re.compile(
+    r"(?P<kept>(?<!\w)'[^']*'(?!\w)|\b(?:nmt|pip) [a-z](?:(?!\. ).)*)"
+    rf"|--set |(?P<other>{'|'.join(sorted(IN_PYTHON, reverse=True))})(?![a-z-])"
+    r"|(?<![\w/-])--(?P<name>[a-z][a-z-]*)"
+)
+"""An option in a message, or quoted text or a command to type, which is kept."""
+
+
+def shortened(text: str, limit: int = LONGEST_VALUE) -> str:
+    """Return `text` without its middle if it has more than `limit` characters."""
+    return text if len(text) <= limit else f"{text[: limit // 2]} ... {text[-limit // 2 :]}"
+
+
 class UserError(Exception):
     """One or more mistakes that the user can correct. Each argument is a message with the remedy. The command
-    line shows a line for each message and exits with 1."""
+    line shows a line for each message and exits with 1. As text, the messages name arguments and settings of
+    the library instead of options."""
+
+    def __init__(self, *messages: object) -> None:
+        """`messages` name options as the user types them, such as "--out"."""
+        # The middle is the value. The beginning names it, and the end has the remedy.
+        super().__init__(*(shortened(str(message), LONGEST_MESSAGE) for message in messages))
 
     def __str__(self) -> str:
-        return "; ".join(map(str, self.args))
+        return "; ".join(OPTION.sub(_in_python, message) for message in self.args)
+
+
+def _in_python(option: re.Match[str]) -> str:
+    name = IN_PYTHON[option["other"]] if option["other"] else (option["name"] or "").replace("-", "_")
+    return option["kept"] or name
 
 
 def does_not_exist(path: object) -> UserError:

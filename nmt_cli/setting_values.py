@@ -19,7 +19,7 @@ from itertools import pairwise
 from types import NoneType, UnionType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from nmt_cli.errors import UserError
+from nmt_cli.errors import UserError, shortened
 
 BARE = re.compile("[A-Za-z0-9_-]+")
 """A key that needs no quotation marks in TOML."""
@@ -118,8 +118,22 @@ def toml_literal(value: object) -> str:
 
 
 def shown(value: object) -> str:
-    """Return a value as text for an error message: scalars and lists as in TOML, others as in Python."""
-    return toml_literal(value) if isinstance(value, bool | int | float | str | list | tuple) else repr(value)
+    """Return a value as text for an error message: scalars and lists as in TOML, others as in Python. Leave
+    out the middle of a long text."""
+    as_toml = isinstance(value, bool | int | float | str | list | tuple)
+    return shortened(toml_literal(value) if as_toml else repr(value))
+
+
+def check_section(name: str, value: object, kind: type) -> None:
+    """Raise `TypeError` unless the argument `name` is None or a `kind`, and so are the sections in it."""
+    if value is None:
+        return
+    if not isinstance(value, kind):
+        remedy = f"{kind.__name__}(**{name})" if isinstance(value, Mapping) else f"{kind.__name__}(...)"
+        raise TypeError(f"{name} must be a {kind.__name__} (got {shown(value)}). Use {remedy}.")
+    for key, own in get_type_hints(kind).items():
+        if is_dataclass(own):
+            check_section(f"{name}.{key}", getattr(value, key), own)
 
 
 def converted(value: object, kind: Any) -> object | None:

@@ -29,7 +29,16 @@ from nmt_cli.cli.commands.score import score
 from nmt_cli.cli.commands.serve import serve
 from nmt_cli.cli.commands.train import train
 from nmt_cli.cli.commands.translate import translate
-from nmt_cli.errors import EXIT_CODES, Caution, Notice, UserError, does_not_exist, printable
+from nmt_cli.errors import (
+    EXIT_CODES,
+    LONGEST_MESSAGE,
+    Caution,
+    Notice,
+    UserError,
+    does_not_exist,
+    printable,
+    shortened,
+)
 from nmt_cli.other_toolkits import command_like
 from nmt_cli.runtime.atomic import NO_ROOM
 
@@ -148,7 +157,8 @@ def main() -> NoReturn:
     except click.exceptions.Exit as error:
         code = error.exit_code
     except click.ClickException as error:
-        vars(error).update(message=printable(error.message))  # `message` is declared final
+        message = printable(shortened(error.message, LONGEST_MESSAGE))
+        vars(error).update(message=message)  # `message` is declared final
         error.show()
         code = error.exit_code
     except (click.Abort, KeyboardInterrupt):

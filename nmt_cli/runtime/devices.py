@@ -17,6 +17,7 @@ import torch
 
 from nmt_cli.errors import Caution, UserError
 from nmt_cli.runtime.kernels import torch_private
+from nmt_cli.setting_values import shown
 
 OLDER_WHEEL = "pip install torch --index-url https://download.pytorch.org/whl/cu126"
 """The PyTorch that has code for GPUs down to compute capability 5.0. The default one begins at 7.5."""
@@ -62,7 +63,7 @@ def _named(kind: str | torch.device) -> torch.device | None:
             return torch.device("cpu")
         if device.type == "cuda":
             return device
-    raise UserError(f"--device must be auto, cpu, cuda or cuda:N (got {kind}).")
+    raise UserError(f"--device must be auto, cpu, cuda or cuda:N (got {shown(kind)}).")
 
 
 def _without_code(gpu: torch.device) -> str:

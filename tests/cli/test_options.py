@@ -8,11 +8,11 @@ import pytest
 from click.testing import CliRunner
 
 from nmt_cli.cli.main import nmt as group
-from nmt_cli.cli.options import CommandWithSettings
+from nmt_cli.cli.options import CommandWithSettings, SettingOption
 from nmt_cli.config import describe, preset_names, preset_path, read
 from nmt_cli.data.config import PreprocessConfig
 from nmt_cli.decoding.config import ONE, TranslateConfig
-from nmt_cli.errors import UserError
+from nmt_cli.errors import IN_PYTHON, UserError
 from nmt_cli.scoring.config import ScoreConfig
 from nmt_cli.serving.config import ServeConfig
 from nmt_cli.training.config import TrainConfig
@@ -168,3 +168,16 @@ def test_a_removed_setting_of_validation_is_refused_with_the_replacement(tmp_pat
     result = CliRunner().invoke(group, ("train", "--settings", "--config", str(file)))
     assert isinstance(result.exception, UserError)
     assert str(result.exception) == (f"search.n_best = 3 was removed, in {file}: {ONE}. Delete it.")
+
+
+def test_errors_name_in_python_the_setting_of_every_option() -> None:
+    options = [
+        (flag, option.setting)
+        for command in group.commands.values()
+        for option in command.params
+        if isinstance(option, SettingOption)
+        for flag in option.opts
+        if flag.startswith("--")
+    ]
+    names = {flag: IN_PYTHON.get(flag, flag[2:].replace("-", "_")) for flag, _ in options}
+    assert names == dict(options)

@@ -138,7 +138,7 @@ def matrices(tie: str, joint: bool) -> list[nn.Parameter]:
 @pytest.mark.parametrize(("tie", "different"), [("all", 1), ("decoder", 2), ("none", 3)])
 def test_the_setting_tie_decides_which_matrices_are_shared(tie: str, different: int, joint: bool) -> None:
     if tie == "all" and not joint:
-        with pytest.raises(UserError, match=r"Set model\.tie=decoder, or preprocess with --joint"):
+        with pytest.raises(UserError, match=r"Set model\.tie=decoder, or preprocess with tokenizer\.joint"):
             matrices(tie, joint)
         return
     source, target, output = matrices(tie, joint)

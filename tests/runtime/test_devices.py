@@ -26,6 +26,7 @@ from nmt_cli.runtime.devices import (
 )
 from nmt_cli.runtime.kernels import torch_private
 from nmt_cli.runtime.memory import has_own_memory, peak_memory, release_unused
+from nmt_cli.setting_values import shown
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
 NO_GPU = "this machine has no GPU that PyTorch can use. Use --device cpu."
@@ -105,7 +106,7 @@ def test_any_other_device_is_refused(gpus: Callable[..., object], kind: Any) -> 
         ):
             with pytest.raises(UserError) as caught:
                 take(kind)
-            assert str(caught.value) == GOT.format(kind)
+            assert caught.value.args == (GOT.format(shown(kind)),)
 
 
 @pytest.mark.parametrize(
@@ -131,7 +132,7 @@ def test_a_numbered_gpu_that_is_missing_or_needed_twice_is_an_error(
     gpus(gpu_count)
     with pytest.raises(UserError) as caught:
         take()
-    assert str(caught.value) == message
+    assert caught.value.args == (message,)
 
 
 WHEEL = "sm_75 sm_80 sm_86 sm_90 sm_100 sm_120"
@@ -170,7 +171,7 @@ def test_auto_takes_the_cpu_if_pytorch_has_no_code_for_the_gpu(
     assert [str(each.message) for each in caught] == [f"{line}. The CPU is used"]
     with pytest.raises(UserError) as refused:
         usable_devices("cuda")
-    assert str(refused.value) == f"{line}. Use --device cpu."
+    assert refused.value.args == (f"{line}. Use --device cpu.",)
 
 
 def test_memory_segments_grow_unless_the_user_configures_the_allocator(gpus: Callable[..., object]) -> None:
@@ -204,7 +205,7 @@ def test_too_many_devices_are_an_error_with_a_remedy(
     gpus(gpu_count)
     with pytest.raises(UserError) as caught:
         first_devices(kind, count)
-    assert str(caught.value) == message
+    assert caught.value.args == (message,)
 
 
 def test_each_process_has_its_own_gpu_and_all_share_the_cpu(gpus: Callable[..., list[torch.device]]) -> None:
@@ -236,7 +237,7 @@ def test_a_process_without_a_gpu_is_an_error(
     gpus(gpu_count)
     with pytest.raises(UserError) as caught:
         device_of_rank("cuda", 2)
-    assert str(caught.value) == message
+    assert caught.value.args == (message,)
 
 
 def test_a_gpu_trains_only_with_its_own_formats_and_translates_also_with_emulated_ones(

@@ -81,7 +81,7 @@ def test_tasks_are_not_taken_far_ahead_of_results() -> None:
 
 
 def test_a_killed_worker_is_an_error_with_a_remedy() -> None:
-    with pytest.raises(UserError, match=r"a worker process was killed, .* Try again with fewer --workers"):
+    with pytest.raises(UserError, match=r"a worker process was killed, .* Try again with fewer workers"):
         list(in_order(os._exit, [9], 2))
 
 

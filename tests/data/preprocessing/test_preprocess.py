@@ -124,7 +124,7 @@ def test_a_folder_of_other_files_is_never_changed(
     (tmp_path / "thesis" / "chapter").write_text("years of work")
     with pytest.raises(UserError, match=r"thesis holds files but no dataset.json"):
         make(tmp_path / "thesis", [toy], overwrite=overwrite)
-    with pytest.raises(UserError, match=r"chapter is a file\. Choose another --out"):
+    with pytest.raises(UserError, match=r"chapter is a file\. Choose another out"):
         make(tmp_path / "thesis" / "chapter", [toy], overwrite=overwrite)
     assert (tmp_path / "thesis" / "chapter").read_text() == "years of work"
     assert [path.name for path in tmp_path.iterdir()] == ["thesis"]
@@ -133,8 +133,12 @@ def test_a_folder_of_other_files_is_never_changed(
 @pytest.mark.parametrize(
     ("file", "content", "message"),
     [
-        ("train.source.tokens.npy", None, r"tokens.npy is missing\. Make the dataset again with --overwrite"),
-        ("train.source.txt", "reversed", r"train\.source\.txt was changed: .* --overwrite"),
+        (
+            "train.source.tokens.npy",
+            None,
+            r"tokens.npy is missing\. Make the dataset again with overwrite=True",
+        ),
+        ("train.source.txt", "reversed", r"train\.source\.txt was changed: .* overwrite=True"),
         ("dataset.json", b"{", r"dataset.json is damaged"),
     ],
 )

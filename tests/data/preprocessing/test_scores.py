@@ -116,7 +116,7 @@ def test_a_scorer_that_fails_is_one_error(
 ) -> None:
     with pytest.raises(UserError) as caught:
         make(tmp_path / "out", corpus, f"filter.scorer={command}", *settings)
-    assert message in str(caught.value)
+    assert message in caught.value.args[0]
     assert not (tmp_path / "out").exists()
     assert not work_folder(tmp_path / "out").exists()
 

@@ -288,7 +288,7 @@ def test_named_corpora_are_up_to_date_until_a_setting_of_one_changes(
 @pytest.mark.parametrize(
     ("train", "own", "message"),
     [
-        (["real"], "", r"Both --train and \[\[corpus\]\] sections name training corpora"),
+        (["real"], "", r"Both train and \[\[corpus\]\] sections name training corpora"),
         (
             [],
             "filters={min_score=0.5}",
@@ -314,7 +314,7 @@ def test_invalid_settings_of_named_corpora_are_refused(
 
 
 def test_a_missing_training_corpus_is_reported_with_the_options(tmp_path: Path, make: Make) -> None:
-    with pytest.raises(UserError, match=r"There is no training text. Name it with --train, or with \[\["):
+    with pytest.raises(UserError, match=r"There is no training text. Name it with train, or with \[\["):
         make(tmp_path / "out", ())
 
 

@@ -186,7 +186,7 @@ def test_an_unsupported_precision_is_an_error_that_names_the_supported_ones(
     monkeypatch.setattr(packed, "translating_precisions", lambda device: supported)
     with pytest.raises(UserError) as caught:
         pack(build(POST), requested)
-    assert str(caught.value) == f"this CPU can't compute in {requested}. Choose --precision {choice}."
+    assert str(caught.value) == f"this CPU can't compute in {requested}. Choose precision {choice}."
 
 
 @pytest.mark.gpu

@@ -197,7 +197,7 @@ def test_a_size_that_int8_products_cannot_have_is_refused(
     with pytest.raises(UserError, match=message):
         export(odd, "bergamot", tmp_path / "theirs", "int8")
     assert not (tmp_path / "theirs").exists()
-    with pytest.raises(UserError, match=r"support only --precision fp32 or int8 \(got fp16\)"):
+    with pytest.raises(UserError, match=r"support only precision fp32 or int8 \(got fp16\)"):
         export(odd, "bergamot", tmp_path / "theirs", "fp16")
     export(odd, "bergamot", tmp_path / "theirs")
 

@@ -363,7 +363,7 @@ def test_an_unsupported_feature_is_named_and_nothing_is_written(
     epsilon = r"model\.norm_epsilon is 0\.001"
     with pytest.raises(UserError, match=rf"{epsilon}, model\.positions is marian"):
         export(model, "huggingface", tmp_path / "theirs")
-    with pytest.raises(UserError, match=rf"{epsilon}, model\.start is mark\. Use --format ctranslate2"):
+    with pytest.raises(UserError, match=rf"{epsilon}, model\.start is mark\. Use format ctranslate2"):
         export(model, "marian", tmp_path / "theirs")
     assert {path.name for path in tmp_path.iterdir()} == {"ours", "coarse"}
 

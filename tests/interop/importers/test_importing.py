@@ -307,7 +307,7 @@ def test_languages_may_be_in_the_name_of_the_folder(
         assert ImportOptions().languages("", "", tmp_path / name) == pair
         assert ImportOptions(target_lang="fr").languages("", "", tmp_path / name) == (pair[0], "fr")
     else:
-        with pytest.raises(UserError, match="Add --source-lang"):
+        with pytest.raises(UserError, match="Add source_lang"):
             ImportOptions().languages("", "", tmp_path / name)
 
 

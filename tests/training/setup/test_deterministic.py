@@ -61,7 +61,9 @@ def test_deterministic_runs_have_equal_bits(go: Go, tmp_path: Path) -> None:
 def test_a_search_for_the_tokens_that_fit_a_gpu_is_refused(tiny: Tiny) -> None:
     cuda = torch.device("cuda")
     with (
-        pytest.raises(UserError, match="--deterministic needs --max-tokens-per-device on a GPU"),
+        pytest.raises(
+            UserError, match=r"training\.deterministic needs training\.max_tokens_per_device on a GPU"
+        ),
         repeatable(tiny(DETERMINISTIC), cuda),
     ):
         pass

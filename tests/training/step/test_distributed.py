@@ -200,7 +200,7 @@ def errors_of(*works: Callable[[Group], None]) -> list[str]:
                 works[rank](group)
             errors.put((rank, ""))
         except UserError as error:
-            errors.put((rank, str(error)))
+            errors.put((rank, "; ".join(error.args)))
 
     processes = [context.Process(target=work, args=(rank,)) for rank in range(len(works))]
     for process in processes:

@@ -139,7 +139,9 @@ def test_every_metric_of_nmt_score_can_choose_the_best_checkpoint(
 
 
 def test_the_papers_bleu_is_refused_for_a_language_that_it_can_not_split(judge: NewJudge) -> None:
-    with pytest.raises(UserError, match=r"validation\.metric=paper-bleu can't be computed: .* can't split zh"):
+    with pytest.raises(
+        UserError, match=r"validation\.metric=paper-bleu can't be computed: .* can't split zh"
+    ):
         judging_in(judge(replace(ALL, metric="paper-bleu")), "zh")
 
 
