@@ -2,31 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from nmt_cli.api.model import Anywhere, Device
 from nmt_cli.config import preset_path, read
 from nmt_cli.data.config import PreprocessConfig
+from nmt_cli.setting_values import check_section
 from nmt_cli.training.config import TrainConfig
-from nmt_cli.translation.arguments import check_counts
+from nmt_cli.translation.arguments import Pair, check_counts
 
 if TYPE_CHECKING:  # PyTorch takes seconds to load
     from nmt_cli.data.preprocessing.preprocess import Outcome
     from nmt_cli.runtime.processes import Progress
     from nmt_cli.training.tracking.events import Report
 
+Corpora = Iterable[Anywhere] | Iterable[Pair]
+"""Names of corpora as for `nmt preprocess`, or the pairs of one corpus."""
+
 
 def preprocess(
     source_lang: str,
     target_lang: str,
-    train: Sequence[str],
+    train: Corpora,
     out: Anywhere,
     *,
-    valid: Sequence[str] = (),
-    test: Sequence[str] = (),
+    valid: Corpora = (),
+    test: Corpora = (),
     reuse_tokenizer: str | None = None,
     config: PreprocessConfig | None = None,
     given: frozenset[str] = frozenset(),
@@ -34,7 +40,8 @@ def preprocess(
     overwrite: bool = False,
     progress: Progress = lambda stage, done, whole: None,
 ) -> Outcome:
-    """Write the dataset folder `out` from raw parallel text. Corpora are named as for `nmt preprocess`.
+    """Write the dataset folder `out` from raw parallel text. Corpora are named as for `nmt preprocess`, or
+    they are pairs of texts in memory: a list, an iterator, or `zip(table["en"], table["de"])`.
 
     `reuse_tokenizer` is a path to take subwords from. `given` has the names of settings that the user set,
     even to the default. `workers` is the number of processes, by default one per core. `progress` gets the
@@ -52,10 +59,27 @@ def preprocess(
     from nmt_cli.scoring.command import score_by_command
 
     check_counts(workers=workers)
+    check_section("config", config, PreprocessConfig)
     settings = config or PreprocessConfig()
-    corpora = train, valid, test
+    corpora = (_corpora("train", train), _corpora("valid", valid), _corpora("test", test))
     job = Job(source_lang, target_lang, *corpora, reuse_tokenizer, settings, given, score_by_command)
     return make_dataset(job, Path(out), workers or available_cores(), overwrite, progress)
+
+
+def _corpora(name: str, given: Corpora) -> Sequence[str | Iterable[Pair]]:
+    """Return the names of corpora in the argument `name`, or its pairs as one corpus. Raise `TypeError` for
+    one text and for a table."""
+    if isinstance(given, str | bytes | os.PathLike):
+        raise TypeError(f"{name} must be a list of corpora, or pairs of texts (got one text). Use [{name}].")
+    if hasattr(given, "columns"):
+        raise TypeError(f"{name} must be pairs of texts. Use zip of both columns of the table.")
+    items: Iterator[Any] = iter(given)
+    first = next(items, None)
+    if first is None:
+        return []
+    if isinstance(first, str | os.PathLike):
+        return [os.fspath(item) for item in (first, *items)]
+    return [chain([first], items)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +122,7 @@ def train(
     from nmt_cli.training.step.distributed import process_from_environment
 
     check_counts(threads=threads)
+    check_section("config", config, TrainConfig)
     process = process_from_environment()
     where = device_of_rank(device, process.local_rank)
     paths, settings = (Path(dataset), Path(out)), config or TrainConfig()

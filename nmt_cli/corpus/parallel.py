@@ -2,7 +2,7 @@
 
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -11,6 +11,7 @@ from nmt_cli.corpus import arrow, files, records, sgm, tmx
 from nmt_cli.corpus.config import CorpusConfig
 from nmt_cli.errors import UserError
 from nmt_cli.language import THREE_LETTERS
+from nmt_cli.setting_values import shown
 
 STDIN = Path("-")
 Form = Literal["lines", "tsv", "jsonl", "tmx", "arrow", "sgm"]
@@ -238,6 +239,22 @@ def spool(corpus: Corpus, folder: Path) -> Corpus:
     source, target = (copies.get(file, file) for file in (corpus.source, corpus.target))
     names = tuple("stdin" if file == STDIN else str(file) for file in corpus.files)
     return replace(corpus, source=source, target=target, names=names)
+
+
+def write_pairs(name: str, pairs: Iterable[Sequence[object]], langs: tuple[str, str], folder: Path) -> Corpus:
+    """Write pairs of texts to two files in `folder`, and return their corpus. None is an empty text, and line
+    breaks become spaces. Raise `UserError` for anything but a source and its translation."""
+    folder.mkdir(parents=True, exist_ok=True)
+    source, target = (folder / f"{name}.{side}" for side in ("source", "target"))
+    with source.open("wb") as sources, target.open("wb") as targets:
+        for number, pair in enumerate(pairs, start=1):
+            location = f"{name} pair {number:,}"
+            if isinstance(pair, str | bytes | Mapping) or not hasattr(pair, "__len__") or len(pair) != 2:
+                raise UserError(f"{location} must be a source and its translation (got {shown(pair)}).")
+            sources.write(records.text_of(pair[0], "the source", location) + b"\n")
+            targets.write(records.text_of(pair[1], "the target", location) + b"\n")
+    names = (f"{name} (source)", f"{name} (target)")
+    return Corpus(name, source, target, "lines", names, langs)
 
 
 def _two_files(prefix: str, source_lang: str, target_lang: str) -> Corpus | None:

@@ -8,7 +8,7 @@ from typing import Any, Literal, get_type_hints
 
 from nmt_cli.corpus import files
 from nmt_cli.corpus.files import decoded
-from nmt_cli.corpus.parallel import Corpus, find, spool
+from nmt_cli.corpus.parallel import Corpus, find, spool, write_pairs
 from nmt_cli.data.config import FilterConfig, NamedCorpus, PreprocessConfig
 from nmt_cli.data.dataset import TRAIN, Role
 from nmt_cli.errors import UserError
@@ -28,6 +28,9 @@ OWN = ("weight", "tag", "filters")
 """The settings of a `[[corpus]]` section in the manifest, unless they are empty."""
 
 
+Given = str | Iterable[Sequence[object]]
+"""A corpus by its name, or the pairs of a corpus in memory. They are read once."""
+
 Score = Callable[[str, int, Iterable[dict[str, str]], int], Generator[float]]
 
 
@@ -37,9 +40,9 @@ class Job:
 
     source_lang: str
     target_lang: str
-    train: Sequence[str]
-    valid: Sequence[str] = ()
-    test: Sequence[str] = ()
+    train: Sequence[Given]
+    valid: Sequence[Given] = ()
+    test: Sequence[Given] = ()
     reuse: str | None = None
     """A dataset or model folder, BPE codes or a SentencePiece model.
 
@@ -99,10 +102,10 @@ class Input:
 
 
 def find_inputs(job: Job, spool_folder: Callable[[], Path]) -> list[Input]:
-    """Return the run's corpora, counted and hashed: training, evaluation, held-out. Copy stdin and pipes to
-    the folder that `spool_folder` makes. Raise `UserError` if both or neither of --train and `[[corpus]]` are
-    given. Also raise it for bad corpora, equal names of sets, two uses of stdin, or settings without effect.
-    If `invalid_utf8` is "error", refuse invalid UTF-8 in evaluation sets."""
+    """Return the run's corpora, counted and hashed: training, evaluation, held-out. Copy stdin, pipes and
+    pairs in memory to the folder that `spool_folder` makes. Raise `UserError` if both or neither of --train
+    and `[[corpus]]` are given. Also raise it for bad corpora, equal names of sets, two uses of stdin, or
+    settings without effect. If `invalid_utf8` is "error", refuse invalid UTF-8 in evaluation sets."""
     named = job.config.corpus.named
     if named and job.train:
         raise UserError("Both --train and [[corpus]] sections name training corpora. Use one of them.")
@@ -110,17 +113,18 @@ def find_inputs(job: Job, spool_folder: Callable[[], Path]) -> list[Input]:
         raise UserError(
             "There is no training text. Name it with --train, or with [[corpus]] sections in a --config file."
         )
-    train = [corpus.path for corpus in named] or job.train
+    train: Sequence[Given] = [corpus.path for corpus in named] or job.train
     if job.config.corpus.alignments and len(job.config.corpus.alignments) != len(train):
         raise UserError(f"corpus.alignments must have {len(train)} files, one for each training corpus.")
-    specs: dict[Part, Sequence[str]] = {"train": train, "valid": job.valid, "test": job.test}
+    specs: dict[Part, Sequence[Given]] = {"train": train, "valid": job.valid, "test": job.test}
     if any(config.decontaminate for config in job.filters):
         specs["held out"] = job.config.filter.held_out
-    if sum(_varied(spec)[0] == "-" for names in specs.values() for spec in names) > 1:
+    given = [spec for many in specs.values() for spec in many if isinstance(spec, str)]
+    if sum(_varied(spec)[0] == "-" for spec in given) > 1:
         raise UserError(
             "stdin (-) is given twice but can be read only once. Give a file instead of one of them."
         )
-    corpora = [(role, *_find(role, spec, job)) for role, names in specs.items() for spec in names]
+    corpora = [(role, *_find(role, spec, job, spool_folder)) for role, many in specs.items() for spec in many]
     names = [corpus.name for role, corpus, _ in corpora if role in ("valid", "test")]
     _refuse_equal_names(names, job.config.corpus.drawn)
     _refuse_no_effect(job, [corpus for _, corpus, _ in corpora])
@@ -187,9 +191,14 @@ def _refuse_no_scores(job: Job, training: Sequence[Corpus]) -> None:
         raise UserError(f"filter.min_score is {minimum:g}, but no training corpus has scores. {remedy}")
 
 
-def _find(role: Part, spec: str, job: Job) -> tuple[Corpus, Variation | None]:
-    """Return the corpus that `spec` names, and its variation or None. Raise `UserError` for a missing corpus,
-    or a training corpus with a variation."""
+def _find(
+    role: Part, spec: Given, job: Job, spool_folder: Callable[[], Path]
+) -> tuple[Corpus, Variation | None]:
+    """Return the corpus that `spec` names, and its variation or None. Write pairs in memory to the folder
+    that `spool_folder` makes, as a corpus named like its role. Raise `UserError` for a missing corpus, an
+    invalid pair, or a training corpus with a variation."""
+    if not isinstance(spec, str):
+        return write_pairs(role, spec, (job.source_lang, job.target_lang), spool_folder()), None
     plain, kind = _varied(spec)
     if not kind:
         return find(spec, job.source_lang, job.target_lang, job.config.corpus), None
