@@ -232,7 +232,7 @@ def _but_none(kind: Any) -> Any:
 def meanings_of(section: Any) -> Mapping[str, str]:
     """Return the docstring under each field of a dataclass and of its bases, as one line, by name. Return an
     empty mapping in an installation without source files."""
-    inherited = [meanings_of(base) for base in section.__bases__ if base is not object]
+    inherited = [meanings_of(base) for base in section.__bases__ if base not in (object, tuple)]
     # From the source code, as Python itself discards a text below a field.
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(section)))

@@ -7,6 +7,7 @@ import inspect
 import os
 import pydoc
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -14,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +63,8 @@ def random_lines(count: int, seed: int) -> list[str]:
 
 def examples() -> list[doctest.DocTest]:
     """Return the examples in the docstrings of the library."""
-    results = (doctest.DocTestFinder().find(module) for module in (api.model, api.commands))
+    modules = (api.model, api.commands, api.module)
+    results = (doctest.DocTestFinder().find(module) for module in modules)
     return [test for tests in results for test in tests if test.examples]
 
 
@@ -77,6 +79,8 @@ def test_the_examples_in_docstrings_work(
         "folder": folder,
         "corpus": toy,
         "load": load,
+        "read_model": api.read_model,
+        "write_model": api.write_model,
         "dataset": toy_dataset if "train" in example.name else tmp_path / "dataset",
         "run": tmp_path / "run",
         "tiny": config.read(TrainConfig, assignments=small),
@@ -95,6 +99,9 @@ def test_every_method_has_an_example() -> None:
     )
     names = {f"nmt_cli.api.model.Model.{name}" for name in methods.split()} | {"nmt_cli.api.model.load"}
     functions = {f"nmt_cli.api.commands.{name}" for name in ("preprocess", "train", "preset", "average")}
+    functions |= {
+        f"nmt_cli.api.module.{name}" for name in ("read_model", "write_model", "TrainableModel.batch")
+    }
     assert names | functions == {example.name for example in examples()}
 
 
@@ -619,3 +626,37 @@ def test_alignments_are_right_while_the_same_weights_translate(folder: Path) -> 
         done.set()
         pending.result(PATIENCE)
     assert results == [[0, 1, 2, 3]] * 20
+
+
+@pytest.mark.parametrize(
+    "search", [{"beam": 2}, "beam=2", TranslateConfig()], ids=lambda search: type(search).__name__
+)
+def test_settings_of_another_type_are_refused(
+    folder: Path, toy_dataset: Path, tmp_path: Path, search: Any
+) -> None:
+    with load(folder, device="cpu", threads=1) as model:
+        with pytest.raises(TypeError, match=r"^search must be a SearchConfig") as caught:
+            model.translate(["abc"], search)
+        assert ("Use SearchConfig(**search)." in str(caught.value)) == isinstance(search, dict)
+        with pytest.raises(TypeError, match=r"^search must be a SearchConfig"):
+            asyncio.run(model.atranslate(["abc"], search))
+    config: Any = search if isinstance(search, dict) else SearchConfig()
+    with pytest.raises(TypeError, match=r"^config must be a TranslateConfig"):
+        load(folder, device="cpu", config=config)
+    with pytest.raises(TypeError, match=r"^config\.search must be a SearchConfig"):
+        load(folder, device="cpu", config=TranslateConfig(search=search))
+    with pytest.raises(TypeError, match=r"^config must be a TrainConfig"):
+        api.train(toy_dataset, tmp_path / "run", config)
+    with pytest.raises(TypeError, match=r"^config must be a PreprocessConfig"):
+        api.preprocess("en", "de", ["train"], tmp_path / "dataset", config=config)
+    with pytest.raises(TypeError, match=r"^config must be a ScoreConfig"):
+        api.score_texts(["a"], [["a"]], config=config)
+
+
+def test_results_have_a_short_repr(copier: Model) -> None:
+    (translation,) = copier.translations(["abc"])
+    assert re.fullmatch(r"<Translation 'abc', confidence [01]\.\d\d>", repr(replace(translation, flags=())))
+    assert repr(replace(translation, flags=("copied", "short"))).endswith(", copied, short>")
+    assert re.fullmatch(r"<Candidate 'abc', score -?\d\.\d{3}>", repr(translation.candidates[0]))
+    manifest = {"splits": {"train": {"pairs": 1234}, "valid": {"pairs": 5}}}
+    assert repr(api.Outcome(manifest, None)) == "<Outcome, pairs: train 1,234, valid 5>"

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from nmt_cli.api.commands import Trained, average, preprocess, preset, train
 from nmt_cli.api.model import Device, Model, load
+from nmt_cli.api.module import TrainableModel, read_model, write_model
 from nmt_cli.config import preset_names
 from nmt_cli.corpus.config import CorpusConfig
 from nmt_cli.data.config import (
@@ -44,15 +45,20 @@ if TYPE_CHECKING:  # PyTorch takes seconds to load
     from nmt_cli.data.preprocessing.preprocess import Outcome
     from nmt_cli.decoding.attention_maps import AttentionMaps
     from nmt_cli.decoding.search.hypotheses import Scored
+    from nmt_cli.scoring.command import CommandScorer
     from nmt_cli.scoring.metrics import Score
     from nmt_cli.scoring.metrics import score as score_texts
-    from nmt_cli.translation.pairs import Alignment
+    from nmt_cli.scoring.neural.comet import Comet
+    from nmt_cli.translation.pairs import Alignment, Batch
     from nmt_cli.translation.translator import Candidate, Translation
 else:
     LATER = {
         "Alignment": "translation.pairs",
         "AttentionMaps": "decoding.attention_maps",
+        "Batch": "translation.pairs",
         "Candidate": "translation.translator",
+        "Comet": "scoring.neural.comet",
+        "CommandScorer": "scoring.command",
         "Outcome": "data.preprocessing.preprocess",
         "Score": "scoring.metrics",
         "Scored": "decoding.search.hypotheses",
@@ -68,9 +74,10 @@ else:
         return getattr(import_module(f"nmt_cli.{LATER[name]}"), name.removesuffix("_texts"))
 
 
-__all__ = ["Device", "Model", "Trained", "UserError"]
-__all__ += ["average", "load", "preprocess", "preset", "preset_names", "score_texts", "train"]
-__all__ += ["Alignment", "AttentionMaps", "Candidate", "Outcome", "Score", "Scored", "Translation"]
+__all__ = ["Comet", "CommandScorer", "Device", "Model", "TrainableModel", "Trained", "UserError"]
+__all__ += ["average", "load", "preprocess", "preset", "preset_names", "read_model", "score_texts"]
+__all__ += ["train", "write_model"]
+__all__ += ["Alignment", "AttentionMaps", "Batch", "Candidate", "Outcome", "Score", "Scored", "Translation"]
 __all__ += ["AugmentConfig", "BatchConfig", "BeamConfig", "CheckpointConfig", "CorporaConfig", "CorpusConfig"]
 __all__ += ["FilterConfig", "InputConfig", "LossConfig", "MixingConfig", "ModelConfig", "OptimizerConfig"]
 __all__ += ["OutputConfig", "PreprocessConfig", "SamplingConfig", "ScheduleConfig", "SearchConfig"]

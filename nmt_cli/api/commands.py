@@ -104,10 +104,10 @@ def train(
     """Train on a dataset folder, and write the run folder `out`. The same call again resumes the run.
 
     Without `config`, the default settings apply. `device` is as for `load`. `threads` applies to a CPU, by
-    default OMP_NUM_THREADS, or else all cores. `report` is called with each event. When `stop_wanted` returns
-    true, training saves a checkpoint and ends. `command` is recorded in the run folder. For several devices,
-    start a process for each with torchrun or Slurm. All processes make the same call. Raises `UserError` for
-    invalid data or settings.
+    default OMP_NUM_THREADS, or else all cores. `report` is called with each event, an object of a class in
+    `nmt_cli.api.events`. When `stop_wanted` returns true, training saves a checkpoint and ends. `command` is
+    recorded in the run folder. For several devices, start a process for each with torchrun or Slurm. All
+    processes make the same call. Raises `UserError` for invalid data or settings.
 
     >>> trained = train(dataset, run, tiny, device="cpu")
     >>> trained.complete

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Self, TypeAlias
 
 from nmt_cli.config import read
 from nmt_cli.decoding.config import SearchConfig, TranslateConfig
+from nmt_cli.setting_values import check_section
 from nmt_cli.translation.arguments import Pair, check_counts, checked_lines, checked_pairs
 
 if TYPE_CHECKING:  # PyTorch takes seconds to load
@@ -63,6 +64,7 @@ def load(
     if not paths or not all(isinstance(path, str | os.PathLike) for path in paths):
         raise TypeError("load needs folders: load(folder), or load(first, second) for an ensemble.")
     check_counts(devices=devices, threads=threads)
+    check_section("config", config, TranslateConfig)
     folders = [Path(path) for path in paths]
     if config is None:
         own = {f"search.{name}": value for name, value in own_search(folders[0]).items()}
@@ -114,7 +116,8 @@ class Model:
 
     @property
     def transformers(self) -> Sequence[Transformer]:
-        """The models of the ensemble as PyTorch modules, on the first device."""
+        """The models of the ensemble as PyTorch modules, on the first device. They are packed for translation
+        and lack weights, so `state_dict` raises `RuntimeError`. `read_model` returns the complete module."""
         return self._loaded.models
 
     @property

@@ -25,7 +25,7 @@ class CommandScorer:
     name, kind = "scorer", ""
 
     def __init__(
-        self, command: str, timeout: int, report: Progress | None = None, option: str = "--scorer"
+        self, command: str, timeout: int = 600, report: Progress | None = None, option: str = "--scorer"
     ) -> None:
         """The shell runs `command`. `timeout` is the maximum number of seconds without output. Errors name
         `option`."""

@@ -12,6 +12,7 @@ from nmt_cli.errors import UserError
 from nmt_cli.language import iso_code
 from nmt_cli.scoring.config import Metric, ScoreConfig
 from nmt_cli.scoring.paper import PaperProtocol
+from nmt_cli.setting_values import check_section
 
 if TYPE_CHECKING:
     from sacrebleu.metrics.base import Metric as Counter
@@ -82,6 +83,7 @@ def score(
     settings. Target language `lang` chooses the tokeniser of "bleu", and "paper-bleu" needs `lang`. Raise
     `UserError` for an unknown metric, or a reference without one line per hypothesis, and `TypeError` for a
     str as lines."""
+    check_section("config", config, ScoreConfig)
     if not references:
         raise UserError("There are no references. Give at least one list of lines.")
     named = {f"references[{number}]": lines for number, lines in enumerate(references)}

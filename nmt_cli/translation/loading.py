@@ -34,8 +34,9 @@ from nmt_cli.runtime.kernels.families import FAMILIES, refused
 from nmt_cli.runtime.memory import return_free_memory
 from nmt_cli.runtime.processes import StartMethod
 from nmt_cli.runtime.threads import available_cores, restored_threads, set_own_threads
+from nmt_cli.setting_values import check_section
 from nmt_cli.translation.text.glossary import Glossary
-from nmt_cli.translation.text.ranking import Scorer, check_scorer
+from nmt_cli.translation.text.ranking import Scorer, check_scorer, waits_for_mbr
 from nmt_cli.translation.translator import Translator
 from nmt_cli.translation.workers.worker import Load
 
@@ -71,7 +72,9 @@ class Loaded:
         """Return a translator with the settings `search`, by default the present ones. If `aligned`, the best
         translation of each sentence has its attention to the source. Translations have the terms of
         `glossary`. Raise `UserError` if the settings or the glossary do not suit the models."""
+        check_section("search", search, SearchConfig)
         if not search and not aligned and not glossary:
+            check_scorer(self.translator.config.search, self.translator.scorer)
             return self.translator
         search = search or self.translator.config.search
         if glossary:
@@ -94,7 +97,8 @@ def load(
     of a CPU (0: one per core) share the models. Workers of several GPUs load their own. Without `precision`,
     it is fp16 on a GPU and fp32 on a CPU. Raise `UserError` for invalid folders, different vocabularies, too
     few GPUs, or settings of `config` that do not suit the models or the `scorer` of translations."""
-    check_scorer(config.search, scorer)
+    if not waits_for_mbr(config.search, scorer):
+        check_scorer(config.search, scorer)
     threads = threads or available_cores()
     devices = first_devices(kind, count)
     device, start = devices[0], start_of_workers(devices[0])
@@ -180,4 +184,12 @@ def _read(
     read = [read_model(folder, device) for folder in folders]
     for model in read:
         pack(model.transformer, precision, threads)
+        model.transformer.register_state_dict_pre_hook(_refuse_state)
     return read
+
+
+def _refuse_state(*_: object) -> None:
+    raise RuntimeError(
+        "this model is packed for translation, so it has no complete state_dict. Read the module with "
+        "nmt_cli.api.read_model."
+    )

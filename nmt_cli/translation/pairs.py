@@ -4,13 +4,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
+from torch import Tensor
 
+from nmt_cli.attention.groups import grouped
 from nmt_cli.decoding.attention_maps import AttentionMaps, alignment, attention_maps
 from nmt_cli.decoding.forced import token_scores
 from nmt_cli.decoding.search.hypotheses import Scored
 from nmt_cli.errors import UserError
+from nmt_cli.model.transformer import Transformer
+from nmt_cli.ragged import Layout, flat
 from nmt_cli.scoring.metrics import perplexity
 from nmt_cli.scoring.texts import read_hypotheses, refuse_second_stdin, refuse_unequal
 from nmt_cli.text.placeholders import Values
@@ -50,6 +55,35 @@ class PairScores:
 
     warning: str
     """A message about sources that are longer than `nmt translate` takes at once. Empty if there are none."""
+
+
+class Batch(NamedTuple):
+    """Pairs as the arguments of `Transformer.forward`, in its order. Each sentence ends with an end token."""
+
+    source_tokens: Tensor
+    """[source tokens], int64: the ids of all sources, one after the other."""
+
+    target_tokens: Tensor
+    """[target tokens], int64: the ids of all translations. The model shifts them itself."""
+
+    source: Layout
+    """The places of the sentences in `source_tokens`."""
+
+    target: Layout
+    """The places of the sentences in `target_tokens`."""
+
+
+def batch_of_pairs(model: Transformer, tokenizers: Tokenizers, pairs: Sequence[Pair]) -> Batch:
+    """Return raw pairs as a batch on the device of `model`. Raise `UserError` for a pair that has more tokens
+    than the model has positions."""
+    ids = [ids_of(tokenizers, pair) for pair in pairs]
+    _check_positions(model.config.limit, [max(pair, key=len) for pair in ids])
+    vocabularies = model.source_vocabulary, model.target_vocabulary
+    (source_tokens, source), (target_tokens, target) = (
+        flat([vocabulary.ended(pair[side]) for pair in ids], model.device)
+        for side, vocabulary in enumerate(vocabularies)
+    )
+    return Batch(source_tokens, target_tokens, grouped(source), grouped(target, source))
 
 
 def read_pairs(source: Path, hypotheses: Path) -> list[Pair]:

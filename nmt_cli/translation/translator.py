@@ -62,7 +62,7 @@ class Prepared(NamedTuple):
     """The text as in the line, but prepared if it is only a part of a sentence."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Candidate(Scored):
     """A translation of a complete line, joined from one hypothesis per sentence."""
 
@@ -72,6 +72,9 @@ class Candidate(Scored):
 
     parts: Sequence[Hypothesis]
     """One hypothesis for each sentence of the line, in order."""
+
+    def __repr__(self) -> str:
+        return f"<Candidate {self.text!r}, score {self.score:.3f}>"
 
     @property
     def rank_score(self) -> float | None:
@@ -108,7 +111,7 @@ Done = tuple[Line, Sequence[Sequence[Hypothesis] | None]]
 """A line and the hypotheses of each of its sentences. None means that a sentence did not fit into memory."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Translation:
     """A line, its translations, and signs that the best translation is wrong."""
 
@@ -128,6 +131,10 @@ class Translation:
     confidence: float = 0.0
     """From 0 to 1: the probability that the best candidate is good, if the model is calibrated. Otherwise the
     geometric mean of its token probabilities. 1 for a line without words, 0 without a candidate."""
+
+    def __repr__(self) -> str:
+        signs = ", ".join(("failed", *self.flags) if self.failed else self.flags)
+        return f"<Translation {self.text!r}, confidence {self.confidence:.2f}{signs and f', {signs}'}>"
 
     @property
     def text(self) -> str:

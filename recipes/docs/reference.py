@@ -16,6 +16,7 @@ import click
 
 import nmt_cli
 from nmt_cli import api
+from nmt_cli.api import events
 from nmt_cli.cli.main import GROUPS, nmt
 from nmt_cli.cli.options import CommandWithSettings
 from nmt_cli.config import PRESETS, describe, preset_names, preset_path, read
@@ -224,6 +225,11 @@ def python() -> str:
     text += "\n## Functions\n" + "".join(_function(name, getattr(api, name)) for name in functions)
     text += "\n## Classes\n" + "".join(_class(name, getattr(api, name)) for name in classes)
     text += f"\n### UserError\n\n{_docstring(api.UserError)}\n"
+    text += (
+        "\n## Events\n\nThe argument `report` of `train` is called with these, from `nmt_cli.api.events`.\n"
+    )
+    kinds = {name: getattr(events, name) for name in events.__all__}
+    text += "".join(_class(name, kind) for name, kind in kinds.items() if inspect.isclass(kind))
     rows = [(f"`{name}`", _summary(getattr(api, name))) for name in sections]
     text += "\n## Settings\n\nThese frozen dataclasses take settings as keyword arguments, such as "
     text += "`SearchConfig(beam=1)`. [Settings](settings.md) has their fields.\n\n"
@@ -233,8 +239,12 @@ def python() -> str:
 def _class(name: str, cls: Any) -> str:
     """Return the section of a class: fields, properties and methods that are not private."""
     text = f"\n### {name}\n\n{_docstring(cls)}\n"
+    if cls.__init__.__doc__ and "__init__" in vars(cls) and not is_dataclass(cls):
+        text += "\n" + _function(name, cls.__init__).partition("\n\n")[2].replace(" -> None", "", 1)
     meanings = meanings_of(cls)
     kinds = {key.name: str(key.type) for key in getattr(cls, "__dataclass_fields__", {}).values()}
+    if hasattr(cls, "_fields"):  # a named tuple
+        kinds = {name: inspect.formatannotation(kind) for name, kind in cls.__annotations__.items()}
     if kinds:
         rows = [
             (f"`{key}`", f"`{_unquoted(kind)}`", meanings.get(key, ""))

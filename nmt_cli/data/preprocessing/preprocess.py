@@ -66,7 +66,7 @@ from nmt_cli.text.config import TokenizerConfig
 from nmt_cli.text.tokenizers import Tokenizers, adopt_tokenizers, learn_tokenizers, load_tokenizers
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Outcome:
     """The result of a run: a dataset that was made or was already up to date."""
 
@@ -76,6 +76,10 @@ class Outcome:
 
     remade: tuple[str, ...] = ()
     """Names of damaged folders in the work folder that were made again."""
+
+    def __repr__(self) -> str:
+        pairs = (f"{name} {split['pairs']:,}" for name, split in self.manifest["splits"].items())
+        return f"<Outcome, pairs: {', '.join(pairs)}>"
 
 
 def preprocess(job: Job, out: Path, workers: int, overwrite: bool, progress: Progress) -> Outcome:

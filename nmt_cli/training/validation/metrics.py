@@ -41,7 +41,7 @@ MAX_TOKENS = 8192
 """Maximum source plus target tokens of a batch for the loss."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Judgement:
     """The results of a model on one validation set: its losses, its scores and its translations."""
 
@@ -63,6 +63,10 @@ class Judgement:
     references: Sequence[str] = ()
     probabilities: Sequence[float] = ()
     """The geometric mean of the token probabilities of each translation."""
+
+    def __repr__(self) -> str:
+        scores = "".join(f", {score.name} {score.shown}" for score in self.scores)
+        return f"<Judgement {self.name!r}{scores}, perplexity {self.perplexity:.3f}>"
 
     @property
     def calibration(self) -> Calibration | None:

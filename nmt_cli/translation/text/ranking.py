@@ -21,18 +21,28 @@ def check_scorer(search: SearchConfig, scorer: Scorer | None) -> None:
     comet = scorer if isinstance(scorer, Comet) else None
     name = f"the COMET model {comet.kind}" if comet else "a command" if scorer else "none"
     if search.mbr.startswith("comet"):
-        if not comet or not (comet.has_vectors and comet.needs_reference):
+        if not comet or not _fits_mbr(comet):
             raise UserError(
-                f"search.mbr={search.mbr} needs nmt translate --metric-model FOLDER with a COMET model with "
+                f"search.mbr={search.mbr} needs --metric-model FOLDER with a COMET model with "
                 f"references that encodes each sentence alone, such as wmt22-comet-da (got {name})."
             )
     elif scorer and search.mbr != "off":
         raise UserError(f"search.mbr={search.mbr} and --rerank both choose among translations. Use one.")
     elif comet and comet.needs_reference:
-        raise UserError(f"--rerank needs a model without references, such as COMETKiwi (got {name}).")
+        other = "Set search.mbr=comet, or use" if _fits_mbr(comet) else "Use"
+        raise UserError(f"--rerank: {name} needs references. {other} one without, such as COMETKiwi.")
     elif scorer and search.slots == 1:
         size = "--beam" if search.has_beam else "--n-best"
         raise UserError(f"--rerank chooses among several translations. Raise {size} to 2 or more.")
+
+
+def waits_for_mbr(search: SearchConfig, scorer: Scorer | None) -> bool:
+    """Return whether `scorer` fits only minimum Bayes risk by COMET, which later settings may request."""
+    return search.mbr == "off" and isinstance(scorer, Comet) and _fits_mbr(scorer)
+
+
+def _fits_mbr(comet: Comet) -> bool:
+    return comet.has_vectors and comet.needs_reference
 
 
 def searched(search: SearchConfig, scorer: Scorer | None) -> SearchConfig:

@@ -220,7 +220,7 @@ def test_a_command_starts_once_for_a_window_of_lines(made_models: Path, tmp_path
         (
             SearchConfig(mbr="comet"),
             None,
-            r"search.mbr=comet needs nmt translate --metric-model FOLDER .* \(got none\)",
+            r"search.mbr=comet needs scorer=Comet\(folder\) with .* \(got none\)",
         ),
         (
             SearchConfig(mbr="comet"),
@@ -230,15 +230,14 @@ def test_a_command_starts_once_for_a_window_of_lines(made_models: Path, tmp_path
         (SearchConfig(mbr="comet"), "unified-ref", "got the COMET model unified-ref"),
         (SearchConfig(mbr="comet-aggregated"), "comet-qe", "got the COMET model comet-qe"),
         (SearchConfig(mbr="comet"), "cat", r"got a command"),
-        (SearchConfig(mbr="chrf"), "kiwi-22", "search.mbr=chrf and --rerank both choose"),
+        (SearchConfig(mbr="chrf"), "kiwi-22", "search.mbr=chrf and scorer both choose"),
         (
             SearchConfig(),
-            "comet-22",
-            r"without references, such as COMETKiwi \(got the COMET model comet-22\)",
+            "unified-ref",
+            "scorer: the COMET model unified-ref needs references. Use one",
         ),
-        (SearchConfig(), "unified-ref", "without references"),
-        (SearchConfig(beam=1), "kiwi-22", "Raise --beam to 2"),
-        (SearchConfig(sample=True), "cat", "Raise --n-best to 2"),
+        (SearchConfig(beam=1), "kiwi-22", "Raise search.beam to 2"),
+        (SearchConfig(sample=True), "cat", "Raise search.n_best to 2"),
     ],
 )
 def test_a_scorer_that_does_not_suit_the_settings_is_refused_by_name(
@@ -251,6 +250,18 @@ def test_a_scorer_that_does_not_suit_the_settings_is_refused_by_name(
         check_scorer(search, scorer)
     with pytest.raises(UserError, match=message):
         load(made_models / "copies", device="cpu", config=TranslateConfig(search=search), scorer=scorer)
+
+
+def test_a_model_for_mbr_may_be_loaded_before_a_search_requests_it(folders: Path, made_models: Path) -> None:
+    with load(
+        made_models / "copies", device="cpu", threads=1, scorer=Comet(folders / "comet-22", "cpu")
+    ) as model:
+        (chosen,) = model.translations(["abc"], SearchConfig(mbr="comet"))
+        assert chosen.candidates[0].rank_score is not None
+        message = r"scorer: the COMET model comet-22 needs references\. Set search\.mbr=comet, or"
+        for search in (None, SearchConfig(beam=2)):
+            with pytest.raises(UserError, match=message):
+                model.translate(["abc"], search)
 
 
 @pytest.fixture
@@ -306,6 +317,11 @@ def test_a_command_that_fails_leaves_one_error_and_no_output(run: Nmt, tmp_path:
         (("--rerank", ""), 1, "is neither a folder nor a command"),
         (("--rerank", "COMETS"), 1, "comets has no hparams.yaml"),
         (("--rerank", "cat", "--set", "search.mbr=bleu"), 2, "--rerank and search.mbr both choose"),
+        (
+            ("--rerank", "COMETS/comet-22"),
+            1,
+            "--rerank: the COMET model comet-22 needs references. Set",
+        ),
         (("--metric-model", "COMETS"), 2, "--metric-model FOLDER and search.mbr=comet work only together"),
         (("--set", "search.mbr=comet"), 2, "--metric-model FOLDER and search.mbr=comet work only together"),
         (("--set", "search.mbr=comet", "--metric-model", "COMETS/kiwi-22"), 1, "got the COMET model kiwi-22"),
