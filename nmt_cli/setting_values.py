@@ -124,7 +124,7 @@ def shown(value: object) -> str:
     return shortened(toml_literal(value) if as_toml else repr(value))
 
 
-def check_section(name: str, value: object, kind: type) -> None:
+def check_section(name: str, value: object, kind: Any) -> None:
     """Raise `TypeError` unless the argument `name` is None or a `kind`, and so are the sections in it."""
     if value is None:
         return

@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from nmt_cli.api.commands import Trained, average, preprocess, preset, train
-from nmt_cli.api.model import Device, Model, load
+from nmt_cli.api.model import Model, load
 from nmt_cli.api.module import TrainableModel, read_model, write_model
 from nmt_cli.config import preset_names
 from nmt_cli.corpus.config import CorpusConfig
@@ -40,6 +40,7 @@ from nmt_cli.training.config import (
     TrainingConfig,
     ValidationConfig,
 )
+from nmt_cli.translation.arguments import Device
 
 if TYPE_CHECKING:  # PyTorch takes seconds to load
     from nmt_cli.data.preprocessing.preprocess import Outcome

@@ -9,12 +9,11 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nmt_cli.api.model import Anywhere, Device
 from nmt_cli.config import preset_path, read
 from nmt_cli.data.config import PreprocessConfig
 from nmt_cli.setting_values import check_section
 from nmt_cli.training.config import TrainConfig
-from nmt_cli.translation.arguments import Pair, check_counts
+from nmt_cli.translation.arguments import Anywhere, Device, Pair, check_counts
 
 if TYPE_CHECKING:  # PyTorch takes seconds to load
     from nmt_cli.data.preprocessing.preprocess import Outcome

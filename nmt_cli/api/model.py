@@ -8,16 +8,14 @@ import weakref
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from pathlib import Path
-from typing import TYPE_CHECKING, Self, TypeAlias
+from typing import TYPE_CHECKING, Self
 
 from nmt_cli.config import read
 from nmt_cli.decoding.config import SearchConfig, TranslateConfig
 from nmt_cli.setting_values import check_section
-from nmt_cli.translation.arguments import Pair, check_counts, checked_lines, checked_pairs
+from nmt_cli.translation.arguments import Anywhere, Device, Pair, check_counts, checked_lines, checked_pairs
 
 if TYPE_CHECKING:  # PyTorch takes seconds to load
-    import torch
-
     from nmt_cli.decoding.attention_maps import AttentionMaps
     from nmt_cli.decoding.search.hypotheses import Scored
     from nmt_cli.model.transformer import Transformer
@@ -31,9 +29,6 @@ if TYPE_CHECKING:  # PyTorch takes seconds to load
     from nmt_cli.translation.text.ranking import Scorer
     from nmt_cli.translation.translator import Translation
     from nmt_cli.translation.workers.pool import Workers
-
-Anywhere = str | os.PathLike[str]
-Device: TypeAlias = "str | torch.device"
 
 
 def load(

@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nmt_cli.api.model import Anywhere, Device
-from nmt_cli.translation.arguments import Pair, checked_pairs
+from nmt_cli.translation.arguments import Anywhere, Device, Pair, checked_pairs
 
 if TYPE_CHECKING:  # PyTorch takes seconds to load
     from nmt_cli.checkpoints.model_folder import Identity

@@ -4,6 +4,7 @@ An assignment is the text KEY=VALUE after --set. An entry is a value that the us
 """
 
 import os
+import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from nmt_cli.checkpoints.finding import own_search
 from nmt_cli.config import Setting, as_commented_toml, describe, given_values, read
 from nmt_cli.errors import does_not_exist, printable
 from nmt_cli.other_toolkits import named_here, not_here
-from nmt_cli.setting_values import Bounds, Entry, toml_literal
+from nmt_cli.setting_values import Bounds, Entry, shown, toml_literal
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Config = TypeVar("Config")
@@ -94,8 +95,21 @@ class Number(click.ParamType[int]):
 
 
 COUNT = Number(at_least=1)
-DEVICE = "[auto|cpu|cuda|cuda:N]"
-"""The forms of --device in the help. PyTorch checks the value, which takes seconds to load."""
+
+
+class DeviceType(click.ParamType[str]):
+    """The name of a device as the type of an option. Later, PyTorch checks whether the device exists."""
+
+    name = "device"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return `value`. Raise `UsageError` for a name of another form."""
+        if not re.fullmatch(r"auto|cpu|cuda(:[0-9]+)?", value):
+            raise click.UsageError(f"--device must be auto, cpu, cuda or cuda:N (got {shown(value)}).", ctx)
+        return value
+
+
+DEVICE, DEVICES = DeviceType(), "[auto|cpu|cuda|cuda:N]"
 
 
 class Command(click.Command):
@@ -331,7 +345,7 @@ def device_options(function: Function) -> Function:
     precision = click.option("--precision", type=precisions, help=help_text)
     threads = click.option("--threads", type=COUNT, help="CPU threads.  [default: all cores]")
     help_text = "Device to translate on.  [default: auto]"
-    device = click.option("--device", metavar=DEVICE, default="auto", help=help_text)
+    device = click.option("--device", type=DEVICE, metavar=DEVICES, default="auto", help=help_text)
     devices = click.option("--devices", type=COUNT, default=1, help="Number of GPUs.  [default: 1]")
     return precision(threads(device(devices(function))))
 

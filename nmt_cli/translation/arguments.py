@@ -2,10 +2,20 @@
 
 from collections.abc import Iterable, Sequence
 from operator import index
-from typing import SupportsIndex
+from os import PathLike
+from typing import TYPE_CHECKING, SupportsIndex, TypeAlias
 
 from nmt_cli.errors import UserError
 from nmt_cli.setting_values import shown
+
+if TYPE_CHECKING:  # PyTorch takes seconds to load
+    import torch
+
+Anywhere = str | PathLike[str]
+"""A path."""
+
+Device: TypeAlias = "str | torch.device"
+"""A device as PyTorch names it, or "auto"."""
 
 Pair = tuple[str, str]
 """A raw source text and its translation."""

@@ -184,7 +184,7 @@ def _read(
     read = [read_model(folder, device) for folder in folders]
     for model in read:
         pack(model.transformer, precision, threads)
-        model.transformer.register_state_dict_pre_hook(_refuse_state)
+        model.transformer.register_state_dict_pre_hook(_refuse_state)  # type: ignore[no-untyped-call]
     return read
 
 

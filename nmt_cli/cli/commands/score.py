@@ -11,6 +11,7 @@ import click
 
 from nmt_cli.cli.options import (
     DEVICE,
+    DEVICES,
     EXISTING,
     PATH,
     CommandWithSettings,
@@ -74,7 +75,7 @@ log-probability per line.
 )
 @click.option("--metric-model", type=EXISTING, metavar="FOLDER", help="Model of --metric comet.")
 @click.option("--scorer", "command", metavar="COMMAND", callback=not_empty, help="Score with a command.")
-@click.option("--device", metavar=DEVICE, help="Device of --metric comet.  [default: auto]")
+@click.option("--device", type=DEVICE, metavar=DEVICES, help="Device of --metric comet.  [default: auto]")
 @click.option("--sentences", is_flag=True, help="Also score each line, as tab-separated values.")
 @click.option("--documents", type=PATH, metavar="FILE", help="Score documents. FILE has an id per line.")
 @click.option(

@@ -14,6 +14,7 @@ from nmt_cli.checkpoints.finding import checkpoints
 from nmt_cli.cli.options import (
     COUNT,
     DEVICE,
+    DEVICES,
     OUT,
     PATH,
     CommandWithSettings,
@@ -83,7 +84,9 @@ def _tokens(text: str) -> int:
     default_text="auto",
 )
 @setting_option("training.seed", "--seed", type=int, metavar="N")
-@click.option("--device", metavar=DEVICE, default="auto", help="Device to train on.  [default: auto]")
+@click.option(
+    "--device", type=DEVICE, metavar=DEVICES, default="auto", help="Device to train on.  [default: auto]"
+)
 @click.option("--devices", type=COUNT, default=1, help="Number of devices on this machine.  [default: 1]")
 @click.option("--threads", type=COUNT, help="CPU threads.  [default: OMP_NUM_THREADS, or all cores]")
 @setting_option("validation.every_steps", "--validate-every", type=int, metavar="N")
@@ -138,7 +141,13 @@ def train(
 
 
 def _forecast(
-    dataset: Path, out: Path, config: TrainConfig, device: str, devices: int, threads: int | None, quiet: bool
+    dataset: Path,
+    out: Path,
+    config: TrainConfig,
+    device: api.Device,
+    devices: int,
+    threads: int | None,
+    quiet: bool,
 ) -> None:
     """Print the plan of a run, measured on the device. Plan for `devices`, or the number of torchrun's
     processes if larger. Only the first process prints. `quiet` omits progress."""

@@ -105,7 +105,7 @@ def test_the_parent_model_is_needed_only_until_the_first_checkpoint(
     [
         ((), "Missing option '--out'"),
         (("--out", "x", "--devices", "0"), "--devices must be at least 1 (got 0)"),
-        (("--out", "x", "--device", "tpu"), "'tpu' is not one of 'auto', 'cpu', 'cuda'"),
+        (("--out", "x", "--device", "tpu"), '--device must be auto, cpu, cuda or cuda:N (got "tpu")'),
         (("--out", "x", "--max-steps", "many"), "'many' is not a valid integer"),
         (("--out", "x", "--max-tokens-per-device", "lots"), "must be a number or auto (got lots)"),
         (("--out", "x", "--preset", "tinny"), "'tinny' is not one of 'deep-12-1', 'deep-12-2', 'iwslt14', "),

@@ -194,7 +194,7 @@ def test_options_override_assignments_which_override_the_file(run: Nmt, tmp_path
     [
         (("--precision", "fp8"), "'fp8' is not one of"),
         (("--format", "xml"), "'xml' is not one of"),
-        (("--device", "tpu"), "'tpu' is not one of"),
+        (("--device", "tpu"), "--device must be auto, cpu, cuda or cuda:N"),
         (("--threads", "0"), "--threads must be at least 1 (got 0)"),
         (("--devices", "0"), "--devices must be at least 1 (got 0)"),
         (("--beam", "many"), "'many' is not a valid integer"),

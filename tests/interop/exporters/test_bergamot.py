@@ -193,7 +193,7 @@ def test_a_size_that_int8_products_cannot_have_is_refused(
     toy_tokenizers: Callable[..., Tokenizers], tmp_path: Path
 ) -> None:
     odd = random_model(tmp_path / "ours", replace(STUDENT, width=32), toy_tokenizers())
-    message = r"--precision int8 for Bergamot needs multiples of 64.*got 32 and 128.*--precision fp32"
+    message = r"precision int8 for Bergamot needs multiples of 64.*got 32 and 128.*precision fp32"
     with pytest.raises(UserError, match=message):
         export(odd, "bergamot", tmp_path / "theirs", "int8")
     assert not (tmp_path / "theirs").exists()
