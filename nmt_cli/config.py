@@ -213,7 +213,7 @@ def _converted(entry: Entry, key: "Field[Any]", kind: Any, problems: list[str]) 
         value = converted(raw, kind)
         wrong = _problems(entry.label, raw if value is None else value, kind, key)
     except UserError as error:
-        wrong = [f"{entry.label}: {error}"]
+        wrong = [f"{entry.label}: {error.message}"]
     problems += [f"{problem}{entry.in_file}" for problem in wrong]
     return None if wrong else value
 

@@ -84,6 +84,11 @@ class UserError(Exception):
         # The middle is the value. The beginning names it, and the end has the remedy.
         super().__init__(*(shortened(str(message), LONGEST_MESSAGE) for message in messages))
 
+    @property
+    def message(self) -> str:
+        """The messages as one text with options, for a longer message of another `UserError`."""
+        return "; ".join(self.args)
+
     def __str__(self) -> str:
         return "; ".join(OPTION.sub(_in_python, message) for message in self.args)
 

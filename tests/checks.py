@@ -16,7 +16,7 @@ def refusal(action: Callable[..., object], *arguments: object, **keywords: objec
     with pytest.raises(UserError) as caught:
         action(*arguments, **keywords)
     assert "\n" not in str(caught.value)
-    return "; ".join(caught.value.args)  # as the command line shows it
+    return caught.value.message  # as the command line shows it
 
 
 def differing(first: "Mapping[str, Tensor]", second: "Mapping[str, Tensor]") -> set[str]:

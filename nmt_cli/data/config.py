@@ -118,7 +118,7 @@ class NamedCorpus:
         try:
             self.filter(FilterConfig())
         except UserError as error:
-            raise UserError(f"filters of {self.name}: {error}") from error
+            raise UserError(f"filters of {self.name}: {error.message}") from error
 
     def filter(self, general: FilterConfig) -> FilterConfig:
         """Return `general`, the filters of all corpora, changed by this corpus's own `filters`."""

@@ -173,7 +173,7 @@ class DatasetGuard(ExitStack):
         try:
             self.check_contents()
         except UserError as error:
-            return "; ".join(error.args)
+            return error.message
         return ""
 
     def _changed(self, name: str) -> UserError:

@@ -116,7 +116,7 @@ def read_spm(path: Path) -> bytes:
     try:
         Pieces(content)
     except UserError as error:
-        raise UserError(f"{path}: {error}") from error
+        raise UserError(f"{path}: {error.message}") from error
     return content
 
 

@@ -150,8 +150,9 @@ class Models:
         except TimeoutError:
             return _not_loaded(needed, "does not fit into memory beside the running requests")
         except Exception as error:
+            reason = error.message if isinstance(error, UserError) else error
             print(
-                f"Error: the model for {_names(needed)} cannot be loaded: {error}",
+                f"Error: the model for {_names(needed)} cannot be loaded: {reason}",
                 file=sys.stderr,
                 flush=True,
             )

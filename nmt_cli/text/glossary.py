@@ -38,7 +38,7 @@ def naming_row(terms: Terms, term: str) -> Iterator[None]:
     except UserError as error:
         if not isinstance(terms, NumberedTerms):
             raise
-        raise UserError(f"{terms.row_name} {terms.numbers[term]:,}: {error}") from error
+        raise UserError(f"{terms.row_name} {terms.numbers[term]:,}: {error.message}") from error
 
 
 LETTER = WORD.removesuffix("+")

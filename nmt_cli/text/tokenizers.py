@@ -172,7 +172,7 @@ def _learnt(name: str, lines: list[str], config: TokenizerConfig) -> Subwords:
     try:
         return learn(lines, config)
     except UserError as error:
-        raise UserError(f"{name} vocabulary: {error}") from error
+        raise UserError(f"{name} vocabulary: {error.message}") from error
 
 
 def adopt_tokenizers(
@@ -205,7 +205,7 @@ def _adopted_pieces(content: bytes) -> dict[str, bytes]:
     try:
         return Pieces(content).files()
     except UserError as error:
-        raise UserError(f"{error} Codes of subword-nmt must begin with '{bpe.HEADER}'.") from error
+        raise UserError(f"{error.message} Codes of subword-nmt must begin with '{bpe.HEADER}'.") from error
 
 
 def kind_of_file(path: Path) -> Kind:
@@ -272,7 +272,7 @@ def _explained(path: Path) -> Iterator[None]:
     try:
         yield
     except UserError as error:
-        raise UserError(f"{path}: {error}") from error
+        raise UserError(f"{path}: {error.message}") from error
     except FileNotFoundError as error:
         raise UserError(f"{error.filename} is missing. Copy it again.") from error
     except (LookupError, TypeError, ValueError) as error:

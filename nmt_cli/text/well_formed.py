@@ -49,7 +49,8 @@ def tags_of(document: str) -> Counter[Tag]:
     try:
         return _tags(text.translate(letters))
     except UserError as error:
-        raise UserError(str(error).translate({ord(new): chr(old) for old, new in letters.items()})) from None
+        own = {ord(new): chr(old) for old, new in letters.items()}
+        raise UserError(error.message.translate(own)) from None
 
 
 def _tags(document: str) -> Counter[Tag]:
@@ -96,7 +97,7 @@ def check_tags(source: str, result: str) -> None:
         try:
             found = tags_of(before + result + after)
         except UserError as error:
-            raise RuntimeError(f"the translation is damaged: {error}") from error
+            raise RuntimeError(f"the translation is damaged: {error.message}") from error
         if found != expected:
             tag = min((expected - found) + (found - expected))
             name = "".join(tag[:2])[:LONGEST_NAME]

@@ -183,7 +183,7 @@ def _read_document(source: Path) -> tuple[str, Format] | None:
     except UnicodeDecodeError as error:
         raise UserError(f"{source} is not UTF-8 (byte {error.start + 1:,}). Convert it.") from error
     except UserError as error:
-        raise UserError(f"{source}: {error}") from error
+        raise UserError(f"{source}: {error.message}") from error
     if declared:
         warn(f"{source} declares {declared}. The translation is UTF-8, and declares it.")
     return text, formats[0]

@@ -146,7 +146,7 @@ def _check_filters(job: Job) -> None:
         try:
             Filters(corpus.filter(job.config.filter))
         except UserError as error:
-            raise UserError(f"filters of {corpus.name}: {error}") from error
+            raise UserError(f"filters of {corpus.name}: {error.message}") from error
 
 
 def _make(run: Run, folder: Path) -> tuple[FilterReport, dict[str, Any], Tokenizers]:

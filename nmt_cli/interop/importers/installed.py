@@ -41,7 +41,7 @@ def _imported(path: Path, show: Callable[[str], None]) -> Path:
         try:
             foreign = read_package(path, ImportOptions())
         except UserError as error:
-            raise UserError(f"{error} Otherwise, leave {path} out.") from error
+            raise UserError(f"{error.message} Otherwise, leave {path} out.") from error
         write(foreign, folder)
         show(f"{path.name}: imported to {folder}")
     return folder

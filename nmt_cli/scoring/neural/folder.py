@@ -115,7 +115,7 @@ def _encoder_files(folder: Path, encoder: str) -> tuple[int, float, XlmRobertaTo
         try:
             return heads, epsilon, XlmRobertaTokenizer(read_ordinary(place / TOKENIZER))
         except UserError as error:
-            raise UserError(f"{place / TOKENIZER}: {error}") from error
+            raise UserError(f"{place / TOKENIZER}: {error.message}") from error
     raise UserError(
         f"{folder} lacks {CONFIG} and {TOKENIZER} of its encoder {printable(encoder)}. Copy "
         f"both files there from https://huggingface.co/{printable(encoder)}."

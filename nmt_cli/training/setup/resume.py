@@ -220,7 +220,9 @@ def _state_of(checkpoint: Path, identity: Identity) -> tuple[dict[str, Any], dic
         state = _read_state(checkpoint)
         description = read_description(checkpoint, finding.CONFIG, model_folder.FORMAT)
     except UserError as error:
-        raise UserError(f"{error} Or remove {checkpoint} to resume from the checkpoint before it.") from error
+        raise UserError(
+            f"{error.message} Or remove {checkpoint} to resume from the checkpoint before it."
+        ) from error
     if description["tokenizer"] != identity.tokenizers.fingerprint:
         raise UserError(f"{checkpoint} was trained with another vocabulary. Choose another --out.")
     trained_on = description["trained_on"]

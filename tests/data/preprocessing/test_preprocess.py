@@ -225,3 +225,13 @@ def test_a_drawn_set_is_not_blamed_on_a_file(tmp_path: Path, make: Make, toy: st
 def test_stdin_is_used_once_with_and_without_variations(tmp_path: Path, make: Make, toy: str) -> None:
     with pytest.raises(UserError, match=r"stdin \(-\) is given twice but can be read only once"):
         make(tmp_path / "out", [toy], valid=["-", "-+upper"])
+
+
+def test_an_error_of_subwords_names_the_vocabulary_and_the_option_to_change(
+    tmp_path: Path, make: Make, toy: str
+) -> None:
+    message = refusal(
+        make, tmp_path / "out", [toy], "tokenizer.kind=sentencepiece", "tokenizer.vocab_size=5000"
+    )
+    assert message.startswith("joint vocabulary: ")
+    assert "Take --vocab-size " in message
