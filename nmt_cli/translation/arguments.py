@@ -5,8 +5,7 @@ from operator import index
 from os import PathLike
 from typing import TYPE_CHECKING, SupportsIndex, TypeAlias
 
-from nmt_cli.errors import UserError
-from nmt_cli.setting_values import shown
+from nmt_cli.errors import UserError, shortened
 
 if TYPE_CHECKING:  # PyTorch takes seconds to load
     import torch
@@ -26,7 +25,7 @@ def checked_lines(lines: Iterable[str]) -> Iterable[str]:
     if isinstance(lines, str | bytes):
         raise TypeError("lines must be a list of texts (got one text). Use [text] or translate_text.")
     if isinstance(lines, Sequence) and (wrong := [line for line in lines if not isinstance(line, str)]):
-        raise TypeError(f"each line must be a text (got {shown(wrong[0])}).")
+        raise TypeError(f"each line must be a text (got {shortened(repr(wrong[0]))}).")
     return lines
 
 
@@ -36,7 +35,7 @@ def checked_pairs(pairs: Iterable[Pair]) -> list[Pair]:
     for pair in listed:
         is_pair = isinstance(pair, tuple | list) and len(pair) == 2
         if not is_pair or not all(isinstance(text, str) for text in pair):
-            raise TypeError(f"each pair must be a source and its translation (got {shown(pair)}).")
+            raise TypeError(f"each pair must be a source and its translation (got {shortened(repr(pair))}).")
     return listed
 
 
@@ -46,4 +45,4 @@ def check_counts(**counts: object) -> None:
         # NumPy's whole numbers are welcome, too.
         number = index(count) if isinstance(count, SupportsIndex) and not isinstance(count, bool) else 0
         if count is not None and number < 1:
-            raise UserError(f"{name} must be a whole number, at least 1 (got {shown(count)}).")
+            raise UserError(f"{name} must be a whole number, at least 1 (got {shortened(repr(count))}).")
