@@ -176,7 +176,7 @@ def test_values_too_large_for_fp16_are_refused_with_what_to_do(pair: Pair) -> No
             parameter.data *= 300
     in_bf16, in_fp16 = (replace(pair.ours, transformer=deepcopy(large).to(dtype)) for dtype in DTYPES)
     assert all(one.text for one in translations(in_bf16, LINES, 4))
-    message = "line 1: .* not finite with --precision fp16.* Use --precision bf16 or fp32"
+    message = "line 1: .* not finite with precision fp16.* Use precision bf16 or fp32"
     for beam in (1, 4):
         with pytest.raises(UserError, match=message):
             translations(in_fp16, LINES, beam)
