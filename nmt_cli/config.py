@@ -12,13 +12,15 @@ import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import MISSING, Field, dataclass, field, fields, replace
+from difflib import get_close_matches
+from functools import cache
 from pathlib import Path
 from reprlib import repr as shorten
 from types import NoneType
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from nmt_cli.errors import UserError
-from nmt_cli.other_toolkits import named_here, not_here
+from nmt_cli.other_toolkits import named_here, not_here, toolkit_of_yaml, value_here
 from nmt_cli.setting_values import (
     COMPARISONS,
     Bounds,
@@ -26,7 +28,9 @@ from nmt_cli.setting_values import (
     converted,
     meanings_of,
     nearest,
+    respelt,
     shown,
+    spelt_like,
     toml_literal,
     type_in_words,
     with_full_names,
@@ -208,10 +212,12 @@ def _converted(entry: Entry, key: "Field[Any]", kind: Any, problems: list[str]) 
     """Return the value of `entry` as type `kind`. If invalid, add a message to `problems` and return None."""
     # On the command line, text needs no quotation marks, even if it consists of digits.
     as_text = kind is str and entry.origin == "--set" and type(entry.value) is int
-    raw = str(entry.value) if as_text else entry.value
+    raw = str(entry.value) if as_text else respelt(entry.value, kind)
     try:
         value = converted(raw, kind)
         wrong = _problems(entry.label, raw if value is None else value, kind, key)
+        if wrong and isinstance(raw, str) and (here := value_here(entry.name, raw)):
+            wrong = [f"{wrong[0]}: did you mean {here}?"]
     except UserError as error:
         wrong = [f"{entry.label}: {error.message}"]
     problems += [f"{problem}{entry.in_file}" for problem in wrong]
@@ -220,9 +226,11 @@ def _converted(entry: Entry, key: "Field[Any]", kind: Any, problems: list[str]) 
 
 def preset_path(name: str) -> Path:
     """Return the file of a preset that comes with the package. Raises `UserError` for an unknown name."""
-    if name not in preset_names():
-        raise UserError(f"there is no preset {name}: {nearest(name, preset_names())}")
-    return PRESETS / f"{name}.toml"
+    if not (spelt := spelt_like(name, preset_names())):
+        here = value_here("--preset", name)
+        hint = f"did you mean {here}?" if here else nearest(name, preset_names())
+        raise UserError(f"there is no preset {name}: {hint}")
+    return PRESETS / f"{spelt}.toml"
 
 
 def preset_names() -> list[str]:
@@ -336,13 +344,20 @@ def _entries(
 
 def from_file(file: Path) -> Iterator[Entry]:
     """Yield the entries of a TOML file, even for unknown settings. Raise `UserError` for invalid TOML."""
+    # Editors on Windows begin files with a byte order mark. A path in a file need not be UTF-8.
+    text = file.read_text(encoding="utf-8-sig", errors="surrogateescape")
     try:
-        # Editors on Windows begin files with a byte order mark. A path in a file need not be UTF-8.
-        sections = tomllib.loads(file.read_text(encoding="utf-8-sig", errors="surrogateescape"))
+        sections = tomllib.loads(text)
     except RecursionError as error:
         raise UserError(f"{file} is not a TOML file of settings: it is nested too deeply") from error
     except ValueError as error:
-        raise UserError(f"{file} is not a TOML file: {error}") from error
+        if (toolkit := toolkit_of_yaml(text)) is None:
+            raise UserError(f"{file} is not a TOML file: {error}") from error
+        kind = f"a YAML file of {toolkit}" if toolkit else "a YAML file"
+        raise UserError(
+            f"{file} is {kind}, and nmt reads TOML. --settings prints all settings as TOML. "
+            "nmt help from-other-toolkits has the counterparts of other toolkits' options."
+        ) from error
     for section, values in sections.items():
         if isinstance(values, dict):
             yield from (Entry(f"{section}.{name}", value, str(file)) for name, value in values.items())
@@ -367,21 +382,35 @@ def _from_assignment(text: str, problems: list[str]) -> Entry | None:
 
 def _types(section: Any) -> Iterator[tuple["Field[Any]", Any]]:
     """Yield the field and the type of each setting of a section."""
-    hints = get_type_hints(section)
+    hints = _hints(section)
     return ((key, hints[key.name]) for key in fields(section))
 
 
+@cache
+def _hints(section: Any) -> Mapping[str, Any]:
+    return get_type_hints(section)
+
+
 def _unknown(entry: Entry, keys: Mapping[str, tuple["Field[Any]", Any]]) -> str:
-    """Return the message about an unknown entry, with a suggestion, a reason or the names in its
+    """Return the message about an unknown entry, with a suggestion, an answer or the names in its
     section. For an unknown section, list the sections of `keys`."""
     section, _, name = entry.name.partition(".")
-    if similar := named_here(name or section, keys):
-        hint = f"did you mean {' or '.join(similar)}?"
+    typed = name or section
+    # Python refuses to write very large whole numbers.
+    value = str(entry.value) if isinstance(entry.value, str | float) or entry.value in range(1000) else ""
+    if similar := named_here(typed, keys, value):
+        settings = [" and ".join(re.sub(r"={\d}", "", one).split()) for one in similar]
+        hint = f"did you mean {' or '.join(settings)}?"
+    elif answer := not_here(typed, keys, value):
+        hint = answer
+    elif siblings := [other for other in keys if other.startswith(f"{section}.")]:
+        # Only the last parts are compared, since an equal section makes all names similar.
+        near = get_close_matches(name, [other.partition(".")[2] for other in siblings], n=1)
+        hint = f"did you mean {section}.{near[0]}?" if near else f"there are {', '.join(siblings)}."
     else:
-        siblings = [other for other in keys if other.startswith(f"{section}.")]
         sections = ", ".join(dict.fromkeys(key.partition(".")[0] for key in keys))
-        otherwise = "" if siblings else f"the sections are {sections}. --settings prints all settings."
-        hint = not_here(name or section, keys) or nearest(entry.name, siblings or keys, otherwise)
+        otherwise = f"the sections are {sections}. --settings prints all settings."
+        hint = nearest(entry.name, keys, otherwise)
     return f"there is no setting {entry.name}{entry.in_file}: {hint}"
 
 

@@ -1,11 +1,19 @@
-"""Suggest commands, flags and settings for names that other toolkits use, from `other_toolkits.toml`."""
+"""Suggest commands, options, settings and values for names of other toolkits, from `other_toolkits.toml`.
 
+An answer is a sentence about a name that has no counterpart of the same meaning.
+"""
+
+import re
 import tomllib
 from collections.abc import Collection, Mapping
 from difflib import get_close_matches
+from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+YAML_KEY = re.compile(r"^\s*(?:- )?([\w-]+):(?:\s|$)", re.MULTILINE)
+TOML_LINE = re.compile(r"^\s*(?:\[.+\]|[\w.-]+\s*=.*)$", re.MULTILINE)
 
 
 @cache
@@ -21,24 +29,64 @@ def command_like(name: str, commands: Collection[str]) -> str | None:
     return next(named, None) or next(iter(get_close_matches(name, commands, n=1)), None)
 
 
-def named_here(name: str, own_names: Collection[str]) -> list[str]:
-    """Return the option or setting for `name` of another toolkit, perhaps with a value, if `own_names` has
-    it. Otherwise return flags in `own_names` that equal `name`. Without flags, return settings whose full
-    name or last part equals `name`. Ignore case, and treat "-", "." and "_" as equal."""
+def named_here(name: str, own_names: Collection[str], value: str = "") -> list[str]:
+    """Return what replaces the option `name` of another toolkit, if `own_names` has it: an option, perhaps
+    with a choice, or settings with spaces between them, perhaps with values. `value` is the user's value.
+    Return nothing if the table has an answer instead. Otherwise return flags in `own_names` that equal
+    `name`. Without flags, return settings whose full name or last part equals `name`. Ignore case, and treat
+    "-", "." and "_" as equal."""
+    for form in _forms(name, value):
+        for here, names in table()["options"].items():
+            if re.split("[ =]", here)[0] in own_names and _among(form, names):
+                return [here]
+        if _answer(form, own_names):
+            return []
     plain = _plain(name)
-    for here, names in table()["options"].items():
-        if plain in names.split() and here.partition("=")[0].split()[0] in own_names:
-            return [here]
     own = [one for one in own_names if plain in (_plain(one), _plain(one.rpartition(".")[2]))]
     return [one for one in own if one.startswith("--")] or own
 
 
-def not_here(name: str, own_names: Collection[str]) -> str | None:
-    """Return why a command with the flags and settings `own_names` lacks the option `name`, or None."""
-    plain, missing = _plain(name), table()["missing"]
-    return next(
-        (one["reason"] for one in missing if one["in"] in own_names and plain in one["names"].split()), None
-    )
+def not_here(name: str, own_names: Collection[str], value: str = "") -> str | None:
+    """Return the answer for the option `name` to a command with the flags and settings `own_names`, or None.
+    `value` is the user's value."""
+    answers = (_answer(form, own_names) for form in _forms(name, value))
+    return next(filter(None, answers), None)
+
+
+def value_here(name: str, value: str) -> str | None:
+    """Return the value of our option or setting `name` that other toolkits call `value`, or None."""
+    for here, values in table()["values"].items():
+        ours, _, own_value = here.partition("=")
+        if ours == name and _plain(value) in values.split():
+            return str(own_value)
+    return None
+
+
+def toolkit_of_yaml(text: str) -> str | None:
+    """Return the toolkit whose configuration the YAML `text` looks like, "" for an unknown one. Return None
+    if the text does not look like YAML."""
+    keys = {_plain(key) for key in YAML_KEY.findall(text)}
+    if not keys or TOML_LINE.search(text):  # TOML with a mistake
+        return None
+    found = {toolkit: len(keys & {*names.split()}) for toolkit, names in table()["yaml"].items()}
+    best = max(found, key=lambda toolkit: found[toolkit])
+    return best if found[best] > 1 else ""
+
+
+def _forms(name: str, value: str) -> tuple[str, str]:
+    """Return the forms of an option in the table: with its value, and without."""
+    return f"{_plain(name)}={_plain(value)}", _plain(name)
+
+
+def _answer(form: str, own_names: Collection[str]) -> str | None:
+    owned = (answers for owner, answers in table()["answers"].items() if owner in own_names)
+    texts = (text for answers in owned for text, names in answers.items() if _among(form, names))
+    return next(texts, None)
+
+
+def _among(form: str, names: str) -> bool:
+    """Return whether the words of `names` have `form`. In words, * stands for any characters."""
+    return any(form == name or ("*" in name and fnmatchcase(form, name)) for name in names.split())
 
 
 def _plain(name: str) -> str:

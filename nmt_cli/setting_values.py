@@ -203,8 +203,32 @@ def nearest(name: str, choices: Iterable[str], otherwise: str = "") -> str:
     """Return "did you mean X?" with the choice most similar to `name`. If none is similar, return
     `otherwise`, or list all choices."""
     names = list(choices)
-    match = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    match = difflib.get_close_matches(name, names, n=1, cutoff=0.7)
     return f"did you mean {match[0]}?" if match else otherwise or f"there are {', '.join(names)}."
+
+
+def spelt_like(text: str, choices: Iterable[str]) -> str | None:
+    """Return the item of `choices` that `text` spells, or None. Case, "-" and "_" do not count."""
+    names = list(choices)
+    if text in names:
+        return text
+    alike = [name for name in names if _spelling(name) == _spelling(text)]
+    return alike[0] if len(alike) == 1 else None
+
+
+def respelt(value: object, kind: Any) -> object:
+    """Return the choice that `value` spells if `kind` is a choice of texts, else `value`."""
+    if not isinstance(value, str):
+        return value
+    if kind is bool and value in ("True", "False"):  # as Python and YAML write them
+        return value == "True"
+    kind = _but_none(kind) if get_origin(kind) is UnionType else kind
+    choices = get_args(kind) if get_origin(kind) is Literal else ()
+    return spelt_like(value, choices) or value
+
+
+def _spelling(text: str) -> str:
+    return text.lower().replace("-", "_")
 
 
 def type_in_words(kind: Any) -> str:

@@ -305,7 +305,8 @@ def test_an_unknown_setting_in_a_preset_names_the_preset(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("vaswani2017_base", "did you mean vaswani2017-base?"),
+        ("transformer_big", "did you mean vaswani2017-big?"),
+        ("base", "did you mean vaswani2017-base?"),
         ("vaswani2017-bgi", "did you mean vaswani2017-big?"),
         ("tinny", "did you mean tiny?"),
         ("xyz", "there are deep-12-1, deep-12-2, iwslt14, marian-base, "),
@@ -315,6 +316,84 @@ def test_an_unknown_setting_in_a_preset_names_the_preset(tmp_path: Path) -> None
 def test_an_unknown_preset_gets_the_most_similar_one(name: str, expected: str) -> None:
     message = refusal(preset_path, name)
     assert f"there is no preset {name}: " in message and expected in message
+
+
+def test_a_preset_is_found_by_other_spellings_of_its_name() -> None:
+    assert preset_path("Vaswani2017_base") == preset_path("vaswani2017-base")
+
+
+@pytest.mark.parametrize(
+    ("assignment", "section", "expected"),
+    [
+        ("schedule.kind=inverse_sqrt", "schedule", "inverse-sqrt"),
+        ("schedule.kind=COSINE", "schedule", "cosine"),
+        ("optimizer.kind=AdamW", "optimizer", "adamw"),
+    ],
+)
+def test_a_choice_is_found_by_other_spellings(assignment: str, section: str, expected: str) -> None:
+    assert getattr(read(TrainConfig, assignments=[assignment]), section).kind == expected
+
+
+def test_true_and_false_may_have_a_capital() -> None:
+    assert read(TrainConfig, assignments=["training.tensorboard=True"]).training.tensorboard
+    assert not read(TrainConfig, assignments=["model.scale_embeddings=False"]).model.scale_embeddings
+
+
+def test_a_choice_of_python_must_be_spelled_exactly() -> None:
+    with pytest.raises(UserError, match="length_rule must be"):
+        SearchConfig(length_rule="Power")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("assignment", ["schedule.kind=polynomial_decay", "schedule.kind=linear_decay"])
+def test_the_value_of_another_toolkit_gets_a_suggestion(assignment: str) -> None:
+    assert refusal(read, TrainConfig, assignments=[assignment]).endswith(": did you mean linear?")
+
+
+@pytest.mark.parametrize(
+    ("content", "toolkit"),
+    [
+        (
+            "src_vocab: v\ntransforms: [bpe]\ntraining:\n  train_steps: 9\nmodel:\n  hidden_size: 8\n",
+            "eole",
+        ),
+        ("save_model: run\ntrain_steps: 9\nrnn_size: 8\nworld_size: 1\nvalid_steps: 2\n", "OpenNMT"),
+        ("train-sets: [a, b]\nvocabs:\n  - a.spm\nmini-batch-fit: true\nafter-epochs: 10\n", "Marian"),
+        ("models:\n  - m.npz\nvocabs:\n  - a.spm\nbeam-size: 6\nrelative-paths: true\n", "Marian"),
+        ("prepared_data: d\nvalidation_source: a\nnum_layers: 6:6\n", "Sockeye"),
+        (
+            "datasets:\n  clean: a.tsv\nstages:\n  - start\nstart:\n  - clean 1.0\ntrainer: marian\n",
+            "OpusTrainer",
+        ),
+        ("name: x\ndata:\n  train: a\ntesting:\n  beam_size: 5\ntraining:\n  optimizer: adam\n", "JoeyNMT"),
+    ],
+)
+def test_a_yaml_file_of_another_toolkit_is_named(tmp_path: Path, content: str, toolkit: str) -> None:
+    file = written(tmp_path, content, "config.yaml")
+    message = refusal(read, TrainConfig, file)
+    assert message.startswith(f"{file} is a YAML file of {toolkit}, and nmt reads TOML. --settings prints ")
+    assert "nmt help from-other-toolkits" in message
+
+
+def test_a_yaml_file_of_no_known_toolkit_is_named_as_yaml(tmp_path: Path) -> None:
+    file = written(tmp_path, "colour: blue\n", "config.yaml")
+    assert refusal(read, TrainConfig, file).startswith(f"{file} is a YAML file, and nmt reads TOML.")
+
+
+def test_a_colon_in_toml_is_reported_with_its_line(tmp_path: Path) -> None:
+    file = written(tmp_path, "[training]\nmax_steps: 5\n")
+    assert "is not a TOML file: Expected '=' after a key in a key/value pair (at line 2, " in refusal(
+        read, TrainConfig, file
+    )
+
+
+def test_an_unknown_setting_with_a_huge_value_is_an_error_of_one_line(tmp_path: Path) -> None:
+    file = written(tmp_path, f"[training]\nsteps_of_training = 0x{'f' * 9000}\n")
+    assert refusal(read, TrainConfig, file).startswith("there is no setting training.steps_of_training")
+
+
+def test_a_setting_without_a_similar_one_gets_no_suggestion() -> None:
+    message = refusal(read, TrainConfig, assignments=["training.quantise_by=8"])
+    assert message.startswith("there is no setting training.quantise_by: there are training.max_steps, ")
 
 
 @pytest.mark.parametrize("name", preset_names())

@@ -7,15 +7,32 @@ from subprocess import CompletedProcess
 
 import click
 import pytest
+from click.testing import CliRunner
 
 from nmt_cli.cli.main import nmt as group
-from nmt_cli.cli.options import Command
+from nmt_cli.cli.options import Command, SettingOption
 from nmt_cli.config import Setting, describe, read
-from nmt_cli.other_toolkits import named_here, table
+from nmt_cli.other_toolkits import table
 from nmt_cli.training.config import TrainConfig
 from tests.checks import refusal
+from tests.foreign_options import OPTIONS
 
 Run = Callable[..., CompletedProcess[str]]
+
+VALUES = [
+    "5",
+    "0.1",
+    "(0.9, 0.98)",
+    "0.9,0.98,1e-09",
+    "6:6",
+    "inverse_sqrt",
+    "transformer-base",
+    "float16",
+    "a.spm",
+]
+"""Values that users of other toolkits type."""
+
+PLACEHOLDERS = re.compile("[ =](N|X|TEXT|VALUE)\\b|TEXT")
 
 
 def settings_of(command: click.Command) -> list[Setting]:
@@ -43,104 +60,211 @@ def last_name(name: str) -> str:
     return name.lstrip("-").rpartition(".")[2]
 
 
-def suggestions(command: str, option: str) -> list[str]:
-    """Return the suggestions for an unknown option of a command, each as words to type."""
-    with pytest.raises(click.UsageError, match=f"No such option '{option}'") as caught:
-        group.commands[command].make_context(command, [option])
-    match = re.search(r": did you mean (.*)\?$", caught.value.message)
-    return re.split(" or (?=--)", match[1]) if match else []
+def hint(command: str, *words: str) -> str:
+    """Return the error of a command about the unknown option that begins `words`, without its name."""
+    with pytest.raises(click.UsageError, match=f"No such option '{words[0]}'") as caught:
+        group.commands[command].make_context(command, [*words])
+    return caught.value.message.removeprefix(f"No such option '{words[0]}'")
 
 
-def accept(command: click.Command, words: list[str]) -> None:
-    """Fail if a command does not accept `words`, flags with values and settings."""
-    assignments = [value for flag, value in zip(words[::2], words[1::2], strict=False) if flag == "--set"]
-    if assignments:
-        assert words[::2] == ["--set"] * len(assignments)
-        read(command.settings, assignments=assignments)  # type: ignore[attr-defined]
-        return
-    param = next(param for param in command.params if words[0] in param.opts)
-    if not param.is_flag:  # type: ignore[attr-defined]
-        example = param.type.choices[0] if isinstance(param.type, click.Choice) else "3"
-        param.type.convert((words[1:] or [example])[0], param, None)
+def suggestions(command: str, *words: str) -> list[str]:
+    """Return the suggestions for the unknown option that begins `words`, each as words to type."""
+    match = re.match(r": did you mean (.*?)\?(?: |$)", hint(command, *words))
+    return match[1].split(" or ") if match else []
+
+
+def accept(command: str, words: list[str]) -> None:
+    """Fail if a command does not accept `words`, options with values and settings. Of an option for which
+    the user has the value, only the name is checked."""
+    if len(words) == 1 and words[0] not in own_names()[command]:
+        pytest.fail(f"{command} has no {words[0]}")
+    if len(words) > 1 and settings_of(group.commands[command]):
+        # With --settings, the command reads all options and settings, and does not run.
+        result = CliRunner().invoke(group, [command, *words, "--settings"])
+        assert (result.exit_code, result.exception) == (0, None), (command, words, result.output)
 
 
 def test_every_suggestion_is_an_option_or_a_setting_of_a_command() -> None:
-    ours = {word.partition("=")[0].split()[0] for word, _ in names("options")}
+    ours = {re.split("[ =]", word)[0] for here, _ in names("options") for word in here.split(" --")}
     assert ours <= set().union(*own_names().values())
 
 
 def test_no_name_in_the_table_hides_a_name_of_a_command() -> None:
     for command, own in own_names().items():
         flags = {name.lstrip("-").replace("-", "_") for name in own if name.startswith("--")}
-        assert not {ours for ours, foreign in names("options") if flags & set(foreign) and ours in own}, (
-            command
-        )
+        hidden = {
+            here
+            for here, foreign in names("options")
+            if flags & {*foreign} and re.split("[ =]", here)[0] in own
+        }
+        assert not hidden, command
 
 
-def test_every_reason_belongs_to_a_command() -> None:
-    assert all(any(reason["in"] in own for own in own_names().values()) for reason in table()["missing"])
+def test_all_answers_belong_to_a_command() -> None:
+    assert all(any(owner in own for own in own_names().values()) for owner in table()["answers"])
+
+
+def test_a_command_has_one_answer_for_a_name() -> None:
+    for owner, answers in table()["answers"].items():
+        foreign = " ".join(answers.values()).split()
+        assert len(foreign) == len({*foreign}), owner
+
+
+def test_every_value_of_the_table_is_a_value_of_an_option_or_a_setting() -> None:
+    choices = {
+        setting.name: setting.takes.split(" | ")
+        for one in group.commands.values()
+        for setting in settings_of(one)
+    }
+    for command in group.commands.values():
+        for param in command.params:
+            if isinstance(param.type, click.Choice):
+                choices.setdefault(param.opts[0], []).extend(param.type.choices)
+    for here in table()["values"]:
+        name, _, value = here.partition("=")
+        assert value in choices[name]
+
+
+def typed(command: str) -> Iterator[tuple[str, ...]]:
+    """Yield unknown options of a command: each name of the table and of the command's settings, and the first
+    name of each line with each of `VALUES`."""
+    own = own_names()[command]
+    for _, foreign in [*names("options"), ("", [last_name(name) for name in own])]:
+        values = VALUES
+        for name, equals, value in (name.partition("=") for name in foreign):
+            option = f"--{name.replace('_', '-')}"
+            if option not in own and hint(command, option) != ".":
+                yield (option, value.replace("*", "6")) if equals else (option,)
+                yield from ((option, value) for value in values if not equals)
+                values = values if equals else []
 
 
 @pytest.mark.parametrize("command", group.commands)
 def test_a_command_accepts_everything_that_it_suggests(command: str) -> None:
-    own = own_names()[command]
-    foreign = [*(name for _, foreign in names("options") for name in foreign), *map(last_name, own)]
-    # One name for each suggestion, as several names lead to the same.
-    for name in {tuple(named_here(name, own)): name for name in foreign}.values():
-        if (option := f"--{name.replace('_', '-')}") not in own:
-            for words in suggestions(command, option):
-                accept(group.commands[command], shlex.split(words))
+    suggested = {words for option in typed(command) for words in suggestions(command, *option)}
+    for words in sorted(suggested):
+        if not PLACEHOLDERS.search(words):
+            accept(command, shlex.split(words))
 
 
 @pytest.mark.parametrize("command", ["preprocess", "train", "translate", "score", "serve"])
 def test_an_option_named_like_a_setting_suggests_it(command: str) -> None:
     own = own_names()[command]
     in_table = [name for _, foreign in names("options") for name in foreign]
+    in_table += [
+        name for answers in table()["answers"].values() for name in " ".join(answers.values()).split()
+    ]
     for setting in settings_of(group.commands[command]):
         name = last_name(setting.name)
         option = f"--{name.replace('_', '-')}"
         if option not in own and name not in in_table:
-            assert f"--set {setting.name}=" in " ".join(suggestions(command, option)).replace("'", ""), option
+            option_of = {
+                p.setting: p.opts[0] for p in group.commands[command].params if isinstance(p, SettingOption)
+            }
+            expected = option_of.get(setting.name, f"--set {setting.name}=")
+            assert expected in " ".join(suggestions(command, option)).replace("'", ""), option
 
 
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        ("train --dropout 0.3", "'--dropout': did you mean --set model.residual_dropout=0.3?"),
+        ("train --dropout 0.3", "--set model.residual_dropout=0.3 --set model.embedding_dropout=0.3?"),
         ("train --lr=5e-4", "did you mean --set schedule.kind=inverse-sqrt --set schedule.peak=5e-4?"),
+        ("train --learning-rate 2 ", "did you mean --set schedule.factor=2?"),
+        ("train --lr-scheduler inverse_sqrt", "did you mean --set schedule.kind=inverse-sqrt?"),
+        ("train --lr-scheduler polynomial_decay", "did you mean --set schedule.kind=linear?"),
+        ("train --lr-decay-inv-sqrt 16000", "--set schedule.kind=inverse-sqrt --set schedule.warmup=16000?"),
+        ("train --adam-betas (0.9,0.98)", "--set optimizer.beta1=0.9 --set optimizer.beta2=0.98?"),
+        (
+            "train --optimizer-params 0.9,0.98,1e-09",
+            "--set optimizer.beta1=0.9 --set optimizer.beta2=0.98 --set optimizer.epsilon=1e-09?",
+        ),
+        ("train --optimizer-params 0.9 0.997 dataset", "optimizer.beta1=0.9 --set optimizer.beta2=0.997?"),
+        ("train --optimizer adafactor", ": not available: the optimisers are adam, adamw and muon"),
+        (
+            "train --optimizer lion",
+            'optimizer.kind=VALUE? optimizer.kind must be "adam" or "adamw" or "muon" (got',
+        ),
+        ("train --num-layers 6:2", "did you mean --set model.encoder_layers=6 --set model.decoder_layers=2?"),
+        ("train --layers 4", "did you mean --set model.encoder_layers=4 --set model.decoder_layers=4?"),
+        ("train --transformer-postprocess dan", "did you mean --set model.norm=post?"),
+        ("train --transformer-preprocess n", "did you mean --set model.norm=pre?"),
+        ("train --layer-norm rms", "did you mean --set model.norm_kind=rms?"),
+        ("train --guided-alignment a.align", "nmt preprocess --set 'corpus.alignments=[\"FILE\"]' reads it"),
+        ("train --exponential-smoothing", "for 1e-4, --set optimizer.ema=0.9999."),
+        ("train --model m.npz", ": give a folder for the run to --out."),
+        ("train --task translation", ": is the default: nmt train trains translation."),
+        ("train --task transformer-base", "did you mean --preset marian-base?"),
+        ("train --arch transformer_iwslt_de_en", "did you mean --preset iwslt14?"),
+        ("train --arch transformer", "did you mean --preset vaswani2017-base?"),
+        ("train --arch lstm", "did you mean --preset?"),
         ("train --weight-decay 0.1", "--set optimizer.kind=adamw --set optimizer.weight_decay=0.1?"),
         ("train --validate-interval 2", "did you mean --set validation.every_epochs=2?"),
         ("train --save-interval 2", "did you mean --set checkpoints.every_epochs=2?"),
-        ("train --keep-last-epochs 3", "did you mean --set checkpoints.keep_last=3?"),
+        ("train --keep-last-epochs 3", "--set checkpoints.every_epochs=1 --set checkpoints.keep_last=3?"),
         ("train --no-epoch-checkpoints", "did you mean --set checkpoints.keep_last=1?"),
         ("train --valid-freq 1e", "steps, --set validation.every_epochs=N counts epochs."),
+        ("train --after 10e", "--max-steps N counts steps, --set training.max_epochs=N counts epochs."),
+        (
+            "train --after-batches 10Ku",
+            "did you mean --max-steps VALUE? training.max_steps must be a whole number",
+        ),
+        ("train --stop-time-hours 24", "did you mean --set training.max_hours=24?"),
         ("train --save_strategy epoch", "steps, --set checkpoints.every_epochs=N counts epochs."),
-        ("train --every-steps 9", "--set validation.every_steps=9 or --set checkpoints.every_steps=9?"),
+        ("train --every-steps 9", "did you mean --validate-every 9 or --save-every 9?"),
         ("train --freeze-encoder", "did you mean --set 'start.freeze=[\"encoder.*\"]'?"),
-        ("train --max-tokens 4096", "did you mean --batch-tokens?"),
+        (
+            "train --max-tokens 4096",
+            ": --batch-tokens (batch.tokens) counts real tokens of a whole step: nmt help",
+        ),
+        (
+            "train -batch_size 64",
+            ": --batch-tokens (batch.tokens) counts real tokens of a whole step: nmt help",
+        ),
         ("train --fp16", "did you mean --set training.precision=fp16?"),
-        ("train --arch transformer", "did you mean --preset?"),
+        ("train --wandb-project p", "did you mean --set training.wandb=true?"),
+        ("train --sampling-temperature 5", "did you mean --set mixing.temperature=5?"),
         ("train --update-freq 8", "a step has --batch-tokens on any hardware"),
-        ("train -batch_size 64", "did you mean --batch-tokens?"),
         ("train --d_model 512", "did you mean --set model.width=512?"),
         ("train --reset-optimizer", "--init-from RUN --out NEW."),
+        ("train --patience", "did you mean --set validation.patience=N?"),
         ("train --max-step 9", "did you mean --max-steps?"),
-        ("translate m --lenpen 0.6", "did you mean --length-penalty?"),
+        ("train --layerdrop 0.1", "not available: nmt drops no layers."),
+        ("translate m --lenpen 0.6", "did you mean --set search.length_rule=power --length-penalty 0.6?"),
+        ("translate m --alpha 0.6", "did you mean --length-penalty 0.6?"),
+        ("translate m -b 6 -n 0.6", "did you mean --beam 6? No such option '-n': did you mean --set search."),
+        ("translate m --constraints", "did you mean --glossary?"),
+        ("translate m --no-repeat-ngram-size 3", "did you mean --set search.no_repeat_ngram=3?"),
+        ("translate m --sampling-topk 10", "did you mean --set search.sample=true --set search.top_k=10?"),
+        ("translate m --src a", "did you mean --input?"),
+        (
+            "translate m --score-reference",
+            ": nmt score --model MODEL --source FILE prints the log-probability",
+        ),
         ("translate m --fp16", "did you mean --precision fp16?"),
+        ("translate m --compute-type float16", "did you mean --precision fp16?"),
         ("translate m --remove-bpe", "not needed: input and output are plain text."),
         ("translate m --temperature 0.7", "--set search.sample=true --set search.temperature=0.7?"),
+        ("translate m --weights 2,1", "did you mean --set 'search.weights=[2,1]'?"),
         ("translate m --bean 4", "did you mean --beam?"),
         ("translate m --ban house", "did you mean --set 'search.ban=[\"house\"]'?"),
+        ("serve --models m", ": give the models without a flag: nmt serve MODEL."),
+        ("serve m --workers 4", ": not needed: one process serves all requests"),
+        ("score --src a --tgt b", "did you mean --source? No such option '--tgt': did you mean --reference?"),
+        ("preprocess --src en", "did you mean --source-lang?"),
         ("preprocess --joined-dictionary", "did you mean --joint?"),
         ("preprocess --only-source", "'--only-source': a dataset always has both languages"),
         ("preprocess --lowercase train.en", "did you mean --set text.lowercase=true?"),
+        ("preprocess --num-merges 100", "did you mean --set tokenizer.kind=bpe --set tokenizer.merges=100?"),
         ("average-checkpoints --inputs a", "'--inputs': give the models without a flag:"),
+        ("train d --out r --preset base", "'base': did you mean vaswani2017-base?"),
         ("train --no-such-thing", "No such option '--no-such-thing'.\n"),
         ("train d --max-step 9 --fp 16 --out r", "did you mean --max-steps? No such option '--fp'.\n"),
         ("average run", "No such command 'average'. Did you mean average-checkpoints?"),
         ("trian", "No such command 'trian'. Did you mean train?"),
         ("fairseq-train", "No such command 'fairseq-train'. Did you mean train?"),
         ("translate.py", "No such command 'translate.py'. Did you mean translate?"),
+        ("decoder", "No such command 'decoder'. Did you mean translate?"),
         ("xyzzy", "No such command 'xyzzy'."),
     ],
 )
@@ -158,7 +282,20 @@ def test_every_command_of_the_table_exists() -> None:
     ("name", "expected"),
     [
         ("training.fp16", "did you mean training.precision=fp16?"),
-        ("dropout", "did you mean model.residual_dropout?"),
+        ("dropout", "did you mean model.residual_dropout and model.embedding_dropout?"),
+        ("adam_betas", "did you mean optimizer.beta1 and optimizer.beta2?"),
+        ("learning_rate", "did you mean schedule.factor?"),
+        ("valid_steps", "did you mean validation.every_steps?"),
+        (
+            "batch_size",
+            ": --batch-tokens (batch.tokens) counts real tokens of a whole step: nmt help from-other-toolkits"
+            " converts.",
+        ),
+        ("training.keep_last_epochs", "did you mean checkpoints.every_epochs=1 and checkpoints.keep_last?"),
+        (
+            "training.quantize_bits",
+            ": not available: nmt translate --precision int8 needs no training for it.",
+        ),
         ("training.patience", "did you mean validation.patience?"),
         ("model.d_model", "did you mean model.width?"),
         ("batch.accum_count", "on any hardware, split to fit into memory."),
@@ -167,3 +304,10 @@ def test_every_command_of_the_table_exists() -> None:
 )
 def test_settings_of_other_toolkits_get_suggestions(name: str, expected: str) -> None:
     assert refusal(read, TrainConfig, assignments=[f"{name}=1"]).endswith(expected)
+
+
+@pytest.mark.parametrize(("program", "command"), OPTIONS)
+def test_every_option_of_other_programs_gets_an_answer(program: str, command: str) -> None:
+    own = own_names()[command]
+    options = [f"--{name}" if len(name) > 1 else f"-{name}" for name in OPTIONS[program, command].split()]
+    assert [option for option in options if option not in own and hint(command, option) == "."] == []

@@ -9,6 +9,7 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -16,9 +17,9 @@ import click
 
 from nmt_cli.checkpoints.finding import own_search
 from nmt_cli.config import Setting, as_commented_toml, describe, given_values, read
-from nmt_cli.errors import does_not_exist, printable
-from nmt_cli.other_toolkits import named_here, not_here
-from nmt_cli.setting_values import Bounds, Entry, shown, toml_literal
+from nmt_cli.errors import UserError, does_not_exist, printable
+from nmt_cli.other_toolkits import named_here, not_here, value_here
+from nmt_cli.setting_values import Bounds, Entry, shown, spelt_like, toml_literal
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Config = TypeVar("Config")
@@ -94,22 +95,41 @@ class Number(click.ParamType[int]):
         return number
 
 
+class Choice(click.Choice[str]):
+    """One of some words as the type of an option. Case, "-" and "_" do not count. The error for the word of
+    another toolkit suggests ours."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the choice that `value` spells. Raise `BadParameter` for another text."""
+        name = param.setting if isinstance(param, SettingOption) else param.opts[0] if param else ""
+        spelt = spelt_like(value, self.choices)
+        if not spelt and (here := value_here(name, value)):
+            self.fail(f"'{value}': did you mean {here}?", param, ctx)
+        return super().convert(spelt or value, param, ctx)
+
+
 COUNT = Number(at_least=1)
 
 
 class DeviceType(click.ParamType[str]):
-    """The name of a device as the type of an option. Later, PyTorch checks whether the device exists."""
+    """The name of a device as the type of an option. Case does not count. Later, PyTorch checks whether the
+    device exists."""
 
     name = "device"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return `value`. Raise `UsageError` for a name of another form."""
-        if not re.fullmatch(r"auto|cpu|cuda(:[0-9]+)?", value):
+        """Return `value` as PyTorch spells it. Raise `UsageError` for a name of another form."""
+        name = value.lower()
+        if not re.fullmatch(r"auto|cpu|cuda(:[0-9]+)?", name):
             raise click.UsageError(f"--device must be auto, cpu, cuda or cuda:N (got {shown(value)}).", ctx)
-        return value
+        return name
 
 
 DEVICE, DEVICES = DeviceType(), "[auto|cpu|cuda|cuda:N]"
+
+NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
+NUMBERS = re.compile(r"[-+\d.eE,:()\[\] ]+")
+"""Numbers as other toolkits write several of them: "(0.9, 0.98)", "0.9,0.98", "6:6"."""
 
 
 class Command(click.Command):
@@ -142,41 +162,91 @@ class Command(click.Command):
                 # click names only the first letter of -batch_size, which other toolkits accept.
                 index = next(n for n, word in enumerate(words) if word.startswith(error.option_name))
                 option, equals, value = words.pop(index).partition("=")
-                if not equals and index < len(words) and not words[index].startswith("-"):
-                    value = words[index]
-                yield f"No such option '{error.option_name}'{self._hint(option, value)}"
+                values = [value] if equals else [*takewhile(lambda word: word[:1] != "-", words[index:])]
+                yield f"No such option '{error.option_name}'{self._hint(option, values)}"
             except click.UsageError:  # reported once all options are known
                 return
 
-    def _hint(self, option: str, value: str) -> str:
-        """Return the end of the error about an unknown `option`: suggestions, a reason, or ".". A suggested
-        setting has `value`, the word after the option or ""."""
+    def _hint(self, option: str, values: list[str]) -> str:
+        """Return the end of the error about an unknown `option`: suggestions, an answer, or ".". `values` are
+        the words after the option."""
         settings = {setting.name: setting for setting in describe(self.settings)}
         flags = [flag for param in self.params for flag in param.opts if flag[:2] == "--"]
-        names = [*flags, *settings]
-        if not (similar := named_here(option, names)) and (reason := not_here(option, names)):
-            return f": {reason}"
+        names, value = [*flags, *settings], next(iter(values), "")
+        if not (similar := named_here(option, names, value)) and (answer := not_here(option, names, value)):
+            return f": {answer}"
         similar = similar or get_close_matches(option, flags, n=1, cutoff=0.75)
-        suggestions = [self._typed(name, settings, value) for name in similar]
-        return f": did you mean {' or '.join(suggestions)}?" if suggestions else "."
+        suggestions, problems = [], []
+        for name in similar:
+            if name.startswith("--"):
+                suggestions.append(self._typed_option(name, value))
+            else:
+                suggested, problem = self._typed_settings(name, settings, values)
+                suggestions.append(suggested)
+                problems.append(f" {problem}." if problem else "")
+        return f": did you mean {' or '.join(suggestions)}?{''.join(problems)}" if suggestions else "."
 
-    def _typed(self, suggestion: str, settings: Mapping[str, Setting], value: str) -> str:
-        """Return `suggestion`, a name and perhaps a value, as the user would type it. A setting, by name in
-        `settings`, becomes "--set NAME=VALUE", after an assignment that the setting needs. The value is the
-        suggested one, else the user's `value`, else an example. An option loses a value that is not among its
-        choices."""
-        name, _, fixed = suggestion.partition("=")
-        if name not in settings:
-            flag, _, choice = suggestion.partition(" ")
-            choices = next(getattr(param.type, "choices", ()) for param in self.params if flag in param.opts)
-            return flag if choice and choices and choice not in choices else suggestion
-        setting = settings[name]
-        if isinstance(setting.default, bool):
-            value = ""  # the user's option was a flag, and the next word is something else
-        elif isinstance(setting.default, tuple) and value:
-            value = toml_literal([value])
-        words = (setting.needs, f"{name}={fixed or value or _example(setting)}")
-        return " ".join(f"--set {shlex.quote(word)}" for word in words if word)
+    def _typed_option(self, suggestion: str, value: str) -> str:
+        """Return `suggestion`, an option and perhaps a choice, with the user's `value` if that is a choice.
+        Leave out a suggested choice that the option lacks."""
+        flag, _, choice = suggestion.partition(" ")
+        param = next(param for param in self.params if flag in param.opts)
+        if not isinstance(param.type, click.Choice):
+            return suggestion
+        choices = param.type.choices
+        choice = choice or value_here(flag, value) or spelt_like(value, choices) or ""
+        return f"{flag} {choice}" if choice in choices else flag
+
+    def _typed_settings(
+        self, suggestion: str, settings: Mapping[str, Setting], values: list[str]
+    ) -> tuple[str, str]:
+        """Return `suggestion`, settings and perhaps values, as the user would type it, after the assignments
+        that the settings need. Without a value in the suggestion, each gets the first of `values`, else an
+        example. If a setting refuses the value, the suggestion has VALUE in its place, and the second text is
+        the error, else ""."""
+        value = next(iter(values), "")
+        numbers = NUMBER.findall(" ".join(takewhile(NUMBERS.fullmatch, values)))
+        given: dict[str, str] = {}
+        needed: dict[str, str] = {}
+        open_names = []  # those whose value is the user's
+        for word in suggestion.split():
+            name, _, fixed = word.partition("=")
+            if not fixed:
+                open_names.append(name)
+                fixed = _own_value(settings[name], value)
+            elif place := re.fullmatch(r"{(\d)}", fixed):
+                number = int(place[1])
+                if number > len(numbers) > 0:
+                    continue
+                open_names.append(name)
+                fixed = numbers[number - 1] if numbers else _example(settings[name])
+            given[name] = fixed
+            needs, _, need = settings[name].needs.partition("=")
+            needed |= {needs: need} if needs else {}
+        needed = {name: value for name, value in needed.items() if name not in given}
+        problem = self._problem({**needed, **given}) if value else ""
+        if problem:
+            given |= dict.fromkeys(open_names, "VALUE")
+        words = [f"--set {shlex.quote(f'{name}={value}')}" for name, value in needed.items()]
+        return " ".join([*words, *(self._assigned(name, value) for name, value in given.items())]), problem
+
+    def _problem(self, values: Mapping[str, str]) -> str:
+        """Return the error about settings with `values`, "" if there is none."""
+        assignments = [f"{name}={value}" for name, value in values.items()]
+        try:
+            read(self.settings, assignments=assignments, defaults=getattr(self, "defaults", None))
+        except UserError as error:
+            return str(error.args[0])
+        return ""
+
+    def _assigned(self, name: str, value: str) -> str:
+        """Return the option that sets the setting `name` to `value`, --set if it has none of its own."""
+        for param in self.params:
+            if isinstance(param, SettingOption) and param.setting == name:
+                if not param.is_flag:
+                    return f"{param.opts[0]} {shlex.quote(value)}"
+                return [*param.secondary_opts, param.opts[0]][-1 if value == "true" else 0]
+        return f"--set {shlex.quote(f'{name}={value}')}"
 
 
 class CommandWithSettings(Command):
@@ -287,14 +357,29 @@ def with_settings(function: Function) -> Function:
     return file(assignments(everything(function)))
 
 
+def _own_value(setting: Setting, value: str) -> str:
+    """Return the user's `value` for a similar option as a value of `setting`, an example if it is ""."""
+    if isinstance(setting.default, bool) or not value:
+        return _example(setting)  # the option was a flag, and the next word is something else
+    if isinstance(setting.default, tuple):
+        # Only lists of numbers have bounds.
+        return f"[{value}]" if setting.takes else toml_literal(value.split(","))
+    choices = setting.takes.split(" | ")
+    return value_here(setting.name, value) or spelt_like(value, choices) or value
+
+
 def _example(setting: Setting) -> str:
-    """Return the first choice of a setting as text, or its default if the setting has no choices. An empty
-    default of a text becomes "TEXT"."""
+    """Return a value of a setting as text: its default, or the first choice. A default that is empty or turns
+    something off becomes a placeholder, such as "N"."""
     if isinstance(setting.default, bool):
         return "true"
     if " | " in setting.takes:
         return setting.takes.split(" | ")[0]
-    return (setting.default or "TEXT") if isinstance(setting.default, str) else toml_literal(setting.default)
+    if setting.default == ():
+        return '["TEXT"]'
+    if isinstance(setting.default, str | int | float) and not setting.default:
+        return {str: "TEXT", int: "N"}.get(type(setting.default), "X")
+    return setting.default if isinstance(setting.default, str) else toml_literal(setting.default)
 
 
 def chosen(
@@ -322,9 +407,10 @@ def chosen(
 def own_defaults(folder: Path) -> dict[str, Any]:
     """Return the search settings of the model in `folder` by full name, for `chosen`. If the user typed
     sampling, omit those without effect, since they would be an error that the user did not make."""
-    typed = typed_settings().values
+    # As text, since "Off" and "True" are accepted too.
+    typed = {name: str(value).lower() for name, value in typed_settings().values.items()}
     beam = ("beam",) if typed.get("search.mbr", "off") == "off" else ()
-    unused = (*beam, "stop_early") if typed.get("search.sample") is True else ()
+    unused = (*beam, "stop_early") if typed.get("search.sample") == "true" else ()
     return {f"search.{name}": value for name, value in own_search(folder).items() if name not in unused}
 
 
@@ -340,7 +426,7 @@ def warn(text: object) -> None:
 
 def device_options(function: Function) -> Function:
     """Add --precision, --threads, --device and --devices to a command that translates."""
-    precisions = click.Choice(["fp32", "fp16", "bf16", "int8"])
+    precisions = Choice(["fp32", "fp16", "bf16", "int8"])
     help_text = "Numeric precision.  [default: fp16 on a GPU, else fp32]"
     precision = click.option("--precision", type=precisions, help=help_text)
     threads = click.option("--threads", type=COUNT, help="CPU threads.  [default: all cores]")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, get_args
 
 import click
 
-from nmt_cli.cli.options import COUNT, EXISTING, OUT, Command, common, not_empty, printer
+from nmt_cli.cli.options import COUNT, EXISTING, OUT, Choice, Command, common, not_empty, printer
 from nmt_cli.errors import printable
 from nmt_cli.training.config import ValidationMetric
 
@@ -28,7 +28,7 @@ LAST = 5
 @click.option("--select", is_flag=True, help="Try several averages, and keep the best on validation.")
 @click.option(
     "--metric",
-    type=click.Choice(get_args(ValidationMetric)),
+    type=Choice(get_args(ValidationMetric)),
     help="Metric of --select.  [default: the run's]",
 )
 @click.option("--metric-model", type=EXISTING, metavar="FOLDER", help="COMET model of --metric comet.")

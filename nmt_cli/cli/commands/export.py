@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from nmt_cli.cli.options import EXISTING, OUT, Command, common, not_empty, printer, warn
+from nmt_cli.cli.options import EXISTING, OUT, Choice, Command, common, not_empty, printer, warn
 
 EXAMPLES = 3
 """Number of differing translations that --check prints."""
@@ -17,13 +17,13 @@ EXAMPLES = 3
     "--format",
     "form",
     required=True,
-    type=click.Choice(["huggingface", "ctranslate2", "marian", "argos", "bergamot"]),
+    type=Choice(["huggingface", "ctranslate2", "marian", "argos", "bergamot"]),
     help="Toolkit to convert to.",
 )
 @click.option("--out", required=True, type=OUT, help="File or folder to write.")
 @click.option(
     "--precision",
-    type=click.Choice(["fp32", "fp16", "int8"]),
+    type=Choice(["fp32", "fp16", "int8"]),
     default="fp32",
     show_default=True,
     help="Numeric precision.",

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from nmt_cli.cli.options import OUT, Command, common, printer
+from nmt_cli.cli.options import OUT, Choice, Command, common, printer
 
 
 @click.command("import", cls=Command, epilog="nmt import opus-mt-en-de --out model")
@@ -14,7 +14,7 @@ from nmt_cli.cli.options import OUT, Command, common, printer
 @click.option("--target-lang", help="Target language, if SOURCE does not name it.")
 @click.option(
     "--positions",
-    type=click.Choice(["marian", "huggingface"]),
+    type=Choice(["marian", "huggingface"]),
     help="Position encodings.  [default: those of SOURCE's toolkit]",
 )
 @common

@@ -8,6 +8,7 @@ import click
 from nmt_cli.cli.options import (
     COUNT,
     OUT,
+    Choice,
     CommandWithSettings,
     chosen,
     common,
@@ -55,7 +56,7 @@ model, or subword-nmt codes. Write SOURCE:TARGET for two files.
     "--valid", multiple=True, metavar="CORPUS", help="Validation set, named after its file. Repeatable."
 )
 @click.option("--test", multiple=True, metavar="CORPUS", help="Test set, named after its file. Repeatable.")
-@setting_option("tokenizer.kind", "--tokenizer", type=click.Choice(get_args(Kind)))
+@setting_option("tokenizer.kind", "--tokenizer", type=Choice(get_args(Kind)))
 @setting_option("tokenizer.joint", "--joint/--separate", default_text="joint")
 @setting_option("tokenizer.vocab_size", "--vocab-size", type=int, metavar="N")
 @click.option(

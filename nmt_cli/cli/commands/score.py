@@ -14,6 +14,7 @@ from nmt_cli.cli.options import (
     DEVICES,
     EXISTING,
     PATH,
+    Choice,
     CommandWithSettings,
     chosen,
     common,
@@ -70,7 +71,7 @@ log-probability per line.
 @click.option(
     *("--metric", "metrics"),
     multiple=True,
-    type=click.Choice([*get_args(Metric), COMET]),
+    type=Choice([*get_args(Metric), COMET]),
     help="Metric. Repeatable.",
 )
 @click.option("--metric-model", type=EXISTING, metavar="FOLDER", help="Model of --metric comet.")
@@ -78,9 +79,7 @@ log-probability per line.
 @click.option("--device", type=DEVICE, metavar=DEVICES, help="Device of --metric comet.  [default: auto]")
 @click.option("--sentences", is_flag=True, help="Also score each line, as tab-separated values.")
 @click.option("--documents", type=PATH, metavar="FILE", help="Score documents. FILE has an id per line.")
-@click.option(
-    "--significance", type=click.Choice(get_args(Test)), help="Test the difference to the first system."
-)
+@click.option("--significance", type=Choice(get_args(Test)), help="Test the difference to the first system.")
 @click.option("--model", type=PATH, help="Score HYP with this model, not references.")
 @click.option("--source", type=PATH, help="Source of HYP.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON with full precision.")

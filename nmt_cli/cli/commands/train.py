@@ -17,6 +17,7 @@ from nmt_cli.cli.options import (
     DEVICES,
     OUT,
     PATH,
+    Choice,
     CommandWithSettings,
     chosen,
     common,
@@ -71,7 +72,7 @@ def _tokens(text: str) -> int:
 @click.option(
     *("--preset", "name"),
     metavar="NAME",
-    type=click.Choice(preset_names()),
+    type=Choice(preset_names()),
     help="Model and training settings to start from.",
 )
 @setting_option("training.max_steps", "--max-steps", type=int, metavar="N")

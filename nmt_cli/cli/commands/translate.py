@@ -18,6 +18,7 @@ from nmt_cli.cli.options import (
     OUT_FILE,
     STDIN_OR_FILE,
     STDOUT_OR_FILE,
+    Choice,
     CommandWithSettings,
     chosen,
     common,
@@ -78,7 +79,7 @@ LONGEST_HELD = 1 << 26
 )
 @click.option(
     *("--format", "form"),
-    type=click.Choice(["text", "json"]),
+    type=Choice(["text", "json"]),
     default="text",
     help="json writes an object per line.  [default: text]",
 )
