@@ -170,6 +170,12 @@ def test_an_option_named_like_a_setting_suggests_it(command: str) -> None:
     [
         ("train --dropout 0.3", "--set model.residual_dropout=0.3 --set model.embedding_dropout=0.3?"),
         ("train --lr=5e-4", "did you mean --set schedule.kind=inverse-sqrt --set schedule.peak=5e-4?"),
+        (
+            "train --lr 5e-4 --lr-scheduler cosine",
+            "did you mean --set schedule.peak=5e-4? No such option '--lr-scheduler': did you mean "
+            "--set schedule.kind=cosine?",
+        ),
+        ("train --set schedule.kind=linear --lr 5e-4", "did you mean --set schedule.peak=5e-4?"),
         ("train --learning-rate 2 ", "did you mean --set schedule.factor=2?"),
         ("train --lr-scheduler inverse_sqrt", "did you mean --set schedule.kind=inverse-sqrt?"),
         ("train --lr-scheduler polynomial_decay", "did you mean --set schedule.kind=linear?"),

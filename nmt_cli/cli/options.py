@@ -6,7 +6,7 @@ An assignment is the text KEY=VALUE after --set. An entry is a value that the us
 import os
 import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from itertools import takewhile
@@ -154,6 +154,20 @@ class Command(click.Command):
 
     def _unknown(self, ctx: click.Context, words: list[str]) -> Iterator[str]:
         """Yield a message with a suggestion for each unknown option in `words`, and remove the option."""
+        flags = [flag for param in self.params for flag in param.opts if flag[:2] == "--"]
+        names = [*flags, *(setting.name for setting in describe(self.settings))]
+        unknown = [*self._unknown_options(ctx, words)]
+        # What the user gives by --set, or by another unknown option: --lr-scheduler gives schedule.kind.
+        given = {word.partition("=")[0] for word in words}
+        for _, option, values in unknown:
+            for suggestion in named_here(option, names, next(iter(values), "")):
+                given |= {word.partition("=")[0] for word in suggestion.split()}
+        for shown, option, values in unknown:
+            yield f"No such option '{shown}'{self._hint(option, values, names, given)}"
+
+    def _unknown_options(self, ctx: click.Context, words: list[str]) -> Iterator[tuple[str, str, list[str]]]:
+        """Yield each unknown option in `words` as click names it and as it was typed, and the words after it.
+        Remove the option."""
         while True:
             try:
                 self.make_parser(ctx).parse_args([*words])
@@ -163,25 +177,25 @@ class Command(click.Command):
                 index = next(n for n, word in enumerate(words) if word.startswith(error.option_name))
                 option, equals, value = words.pop(index).partition("=")
                 values = [value] if equals else [*takewhile(lambda word: word[:1] != "-", words[index:])]
-                yield f"No such option '{error.option_name}'{self._hint(option, values)}"
+                yield error.option_name, option, values
             except click.UsageError:  # reported once all options are known
                 return
 
-    def _hint(self, option: str, values: list[str]) -> str:
+    def _hint(self, option: str, values: list[str], names: list[str], given: Collection[str]) -> str:
         """Return the end of the error about an unknown `option`: suggestions, an answer, or ".". `values` are
-        the words after the option."""
-        settings = {setting.name: setting for setting in describe(self.settings)}
-        flags = [flag for param in self.params for flag in param.opts if flag[:2] == "--"]
-        names, value = [*flags, *settings], next(iter(values), "")
+        the words after the option. `names` are the command's options and settings, and `given` those that the
+        user gives."""
+        value = next(iter(values), "")
         if not (similar := named_here(option, names, value)) and (answer := not_here(option, names, value)):
             return f": {answer}"
+        flags = [name for name in names if name.startswith("--")]
         similar = similar or get_close_matches(option, flags, n=1, cutoff=0.75)
         suggestions, problems = [], []
         for name in similar:
             if name.startswith("--"):
                 suggestions.append(self._typed_option(name, value))
             else:
-                suggested, problem = self._typed_settings(name, settings, values)
+                suggested, problem = self._typed_settings(name, values, given)
                 suggestions.append(suggested)
                 problems.append(f" {problem}." if problem else "")
         return f": did you mean {' or '.join(suggestions)}?{''.join(problems)}" if suggestions else "."
@@ -198,12 +212,13 @@ class Command(click.Command):
         return f"{flag} {choice}" if choice in choices else flag
 
     def _typed_settings(
-        self, suggestion: str, settings: Mapping[str, Setting], values: list[str]
+        self, suggestion: str, values: list[str], given_elsewhere: Collection[str]
     ) -> tuple[str, str]:
         """Return `suggestion`, settings and perhaps values, as the user would type it, after the assignments
-        that the settings need. Without a value in the suggestion, each gets the first of `values`, else an
-        example. If a setting refuses the value, the suggestion has VALUE in its place, and the second text is
-        the error, else ""."""
+        that the settings need. Leave out those in `given_elsewhere`. Without a value in the suggestion, a
+        setting gets the first of `values`, else an example. If a setting refuses the value, the suggestion
+        has VALUE in its place, and the second text is the error, else ""."""
+        settings = {setting.name: setting for setting in describe(self.settings)}
         value = next(iter(values), "")
         numbers = NUMBER.findall(" ".join(takewhile(NUMBERS.fullmatch, values)))
         given: dict[str, str] = {}
@@ -227,7 +242,11 @@ class Command(click.Command):
         problem = self._problem({**needed, **given}) if value else ""
         if problem:
             given |= dict.fromkeys(open_names, "VALUE")
-        words = [f"--set {shlex.quote(f'{name}={value}')}" for name, value in needed.items()]
+        words = [
+            f"--set {shlex.quote(f'{name}={value}')}"
+            for name, value in needed.items()
+            if name not in given_elsewhere
+        ]
         return " ".join([*words, *(self._assigned(name, value) for name, value in given.items())]), problem
 
     def _problem(self, values: Mapping[str, str]) -> str:
@@ -245,7 +264,8 @@ class Command(click.Command):
             if isinstance(param, SettingOption) and param.setting == name:
                 if not param.is_flag:
                     return f"{param.opts[0]} {shlex.quote(value)}"
-                return [*param.secondary_opts, param.opts[0]][-1 if value == "true" else 0]
+                flags = param.opts if value == "true" else param.secondary_opts
+                return flags[0]
         return f"--set {shlex.quote(f'{name}={value}')}"
 
 
