@@ -48,7 +48,8 @@ This page lists every setting of every command, with its values, default and mea
 
 Set one with `--set section.name=value`, or write it into a TOML file for `--config`. Later sources override
 earlier ones: the preset, the file, `--set`, options. `nmt COMMAND --settings` prints the same list as such a
-file. Unknown settings and values out of bounds are errors.
+file. Unknown settings and values out of bounds are errors. In a choice, case, "-" and "_" do not count:
+`inverse_sqrt` is `inverse-sqrt`.
 """
 
 PRESET_INTRODUCTION = """# Presets

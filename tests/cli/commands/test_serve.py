@@ -72,14 +72,15 @@ def test_models_in_folders_of_one_name_have_different_names(
     assert_one_line(result, 1, "model is given several times. Give each MODEL once.")
 
 
+@pytest.mark.parametrize("value", ["true", "True"])
 def test_sampling_replaces_the_search_of_an_imported_model(
-    nmt: Nmt, made_models: Path, tmp_path: Path, served: dict[str, Served]
+    nmt: Nmt, made_models: Path, tmp_path: Path, served: dict[str, Served], value: str
 ) -> None:
     shutil.copytree(made_models / "copies", tmp_path / "model")
     file = tmp_path / "model" / "config.json"
     own = {"search": {"beam": 6, "stop_early": True, "max_length": 7}}
     file.write_text(json.dumps(json.loads(file.read_text()) | own))
-    result = nmt("serve", tmp_path / "model", "--set", "search.sample=true", *UNLOADED)
+    result = nmt("serve", tmp_path / "model", "--set", f"search.sample={value}", *UNLOADED)
     assert (result.returncode, [*served]) == (0, ["model"]), result.stderr
 
 
