@@ -175,6 +175,14 @@ def test_an_option_named_like_a_setting_suggests_it(command: str) -> None:
             "did you mean --set schedule.peak=5e-4? No such option '--lr-scheduler': did you mean "
             "--set schedule.kind=cosine?",
         ),
+        (
+            "train --optimizer adam --weight-decay 0.1",
+            "--set optimizer.kind=adamw --set optimizer.weight_decay=0.1?",
+        ),
+        (
+            "train --optimizer muon --weight-decay 0.1",
+            "'--weight-decay': did you mean --set optimizer.weight_decay",
+        ),
         ("train --set schedule.kind=linear --lr 5e-4", "did you mean --set schedule.peak=5e-4?"),
         ("train --learning-rate 2 ", "did you mean --set schedule.factor=2?"),
         ("train --lr-scheduler inverse_sqrt", "did you mean --set schedule.kind=inverse-sqrt?"),
@@ -264,6 +272,10 @@ def test_an_option_named_like_a_setting_suggests_it(command: str) -> None:
         ("preprocess --num-merges 100", "did you mean --set tokenizer.kind=bpe --set tokenizer.merges=100?"),
         ("average-checkpoints --inputs a", "'--inputs': give the models without a flag:"),
         ("train d --out r --preset base", "'base': did you mean vaswani2017-base?"),
+        (
+            "train --vocabs a b --dim-vocabs 9 9",
+            "No such option '--vocabs', '--dim-vocabs': not needed: the dataset",
+        ),
         ("train --no-such-thing", "No such option '--no-such-thing'.\n"),
         ("train d --max-step 9 --fp 16 --out r", "did you mean --max-steps? No such option '--fp'.\n"),
         ("average run", "No such command 'average'. Did you mean average-checkpoints?"),

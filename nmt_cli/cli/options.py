@@ -6,7 +6,7 @@ An assignment is the text KEY=VALUE after --set. An entry is a value that the us
 import os
 import re
 import shlex
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from itertools import takewhile
@@ -153,17 +153,24 @@ class Command(click.Command):
             raise click.UsageError(" ".join(self._unknown(ctx, words)), ctx) from error
 
     def _unknown(self, ctx: click.Context, words: list[str]) -> Iterator[str]:
-        """Yield a message with a suggestion for each unknown option in `words`, and remove the option."""
+        """Yield a message for each unknown option in `words`, with suggestions or an answer. Options with the
+        same answer share a message. Remove the options from `words`."""
+        settings = {setting.name: setting for setting in describe(self.settings)}
         flags = [flag for param in self.params for flag in param.opts if flag[:2] == "--"]
-        names = [*flags, *(setting.name for setting in describe(self.settings))]
+        names = [*flags, *settings]
         unknown = [*self._unknown_options(ctx, words)]
         # What the user gives by --set, or by another unknown option: --lr-scheduler gives schedule.kind.
-        given = {word.partition("=")[0] for word in words}
+        given = {name: value for name, _, value in (word.partition("=") for word in words)}
         for _, option, values in unknown:
-            for suggestion in named_here(option, names, next(iter(values), "")):
-                given |= {word.partition("=")[0] for word in suggestion.split()}
-        for shown, option, values in unknown:
-            yield f"No such option '{shown}'{self._hint(option, values, names, given)}"
+            value = next(iter(values), "")
+            for suggestion in named_here(option, names, value):
+                if suggestion in settings:
+                    given[suggestion] = _own_value(settings[suggestion], value)
+        options: dict[str, list[str]] = {}
+        for named, option, values in unknown:
+            options.setdefault(self._hint(option, values, names, given), []).append(f"'{named}'")
+        for hint, shown_options in options.items():
+            yield f"No such option {', '.join(shown_options)}{hint}"
 
     def _unknown_options(self, ctx: click.Context, words: list[str]) -> Iterator[tuple[str, str, list[str]]]:
         """Yield each unknown option in `words` as click names it and as it was typed, and the words after it.
@@ -181,10 +188,10 @@ class Command(click.Command):
             except click.UsageError:  # reported once all options are known
                 return
 
-    def _hint(self, option: str, values: list[str], names: list[str], given: Collection[str]) -> str:
+    def _hint(self, option: str, values: list[str], names: list[str], given: Mapping[str, str]) -> str:
         """Return the end of the error about an unknown `option`: suggestions, an answer, or ".". `values` are
-        the words after the option. `names` are the command's options and settings, and `given` those that the
-        user gives."""
+        the words after the option. `names` are the command's options and settings, and `given` has the
+        settings that the user gives."""
         value = next(iter(values), "")
         if not (similar := named_here(option, names, value)) and (answer := not_here(option, names, value)):
             return f": {answer}"
@@ -212,12 +219,12 @@ class Command(click.Command):
         return f"{flag} {choice}" if choice in choices else flag
 
     def _typed_settings(
-        self, suggestion: str, values: list[str], given_elsewhere: Collection[str]
+        self, suggestion: str, values: list[str], elsewhere: Mapping[str, str]
     ) -> tuple[str, str]:
-        """Return `suggestion`, settings and perhaps values, as the user would type it, after the assignments
-        that the settings need. Leave out those in `given_elsewhere`. Without a value in the suggestion, a
-        setting gets the first of `values`, else an example. If a setting refuses the value, the suggestion
-        has VALUE in its place, and the second text is the error, else ""."""
+        """Return `suggestion`, settings and perhaps values, as the user would type it. Before them are the
+        assignments that they need, unless the user's settings `elsewhere` do, too. Without a value in the
+        suggestion, a setting gets the first of `values`, else an example. If it refuses the value, the
+        suggestion has VALUE in its place, and the second text is the error, else ""."""
         settings = {setting.name: setting for setting in describe(self.settings)}
         value = next(iter(values), "")
         numbers = NUMBER.findall(" ".join(takewhile(NUMBERS.fullmatch, values)))
@@ -242,11 +249,10 @@ class Command(click.Command):
         problem = self._problem({**needed, **given}) if value else ""
         if problem:
             given |= dict.fromkeys(open_names, "VALUE")
-        words = [
-            f"--set {shlex.quote(f'{name}={value}')}"
-            for name, value in needed.items()
-            if name not in given_elsewhere
-        ]
+        others = {name: elsewhere[name] for name in needed if name in elsewhere}
+        if others and not self._problem({**needed, **others, **given}):
+            needed = {name: value for name, value in needed.items() if name not in others}
+        words = [f"--set {shlex.quote(f'{name}={value}')}" for name, value in needed.items()]
         return " ".join([*words, *(self._assigned(name, value) for name, value in given.items())]), problem
 
     def _problem(self, values: Mapping[str, str]) -> str:
