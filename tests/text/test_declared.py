@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from lxml import etree
 
 from nmt_cli.text.declared import declared_utf8
-from nmt_cli.text.formats import Format, blocks_of
+from nmt_cli.text.formats import XML_FORMS, Format, blocks_of
 from nmt_cli.text.tag_placement import Shares
 from nmt_cli.translation.document import cut
 
@@ -17,7 +17,7 @@ GERMAN = "München & „😀“ ]]> <b>"
 
 def german(text: str, form: Format) -> str:
     """A document with the same German text for each of its texts."""
-    document = cut(blocks_of(text, form), lambda text: ([text], [""]), is_xml=form in ("xml", "xliff"))
+    document = cut(blocks_of(text, form), lambda text: ([text], [""]), is_xml=form in XML_FORMS)
     texts: list[tuple[str, Shares]] = [(GERMAN, []) for _ in document.sentences]
     return document.translated(texts, lambda texts, spaces: "".join(texts))
 
@@ -26,7 +26,7 @@ def german(text: str, form: Format) -> str:
 @pytest.mark.parametrize("content", ["Munich", "<![CDATA[Munich]]>"])
 @pytest.mark.parametrize(
     ("form", "document"),
-    [("xml", "<p>{}</p>"), ("xliff", "<segment><source>{}</source></segment>")],
+    [("xml", "<p>{}</p>"), ("xhtml", "<p>{}</p>"), ("xliff", "<segment><source>{}</source></segment>")],
 )
 def test_a_translation_of_xml_can_be_read_in_the_declared_encoding(
     name: str, content: str, form: Format, document: str
@@ -76,6 +76,7 @@ def test_other_documents_need_no_references(form: Format, text: str) -> None:
         ("xml", "<?xml version='1.0' encoding=\"{}\"?><p>Munich</p>", "utf-16"),
         ("xliff", "\ufeff<?xml version='1.0' encoding=\"{}\"?><p>Munich</p>", "ascii"),
         ("html", "<meta charset={}>Zürich", "latin1"),
+        ("xhtml", "<html><meta charset='{}'/><p>Zürich</p></html>", "latin1"),
         ("html", "<meta content='text/html;charset={}'>Zürich", "windows-1252"),
         ("po", 'msgid ""\nmsgstr ""\n"A: b\\n"\n"Content-Type: text/plain; charset={}\\n"\n', "ASCII"),
     ],

@@ -70,7 +70,8 @@ def test_a_file_declares_the_encoding_that_it_has(client: Client) -> None:
 
 def test_a_translated_page_declares_the_target_language(client: Client) -> None:
     page = b'<!DOCTYPE html><html lang="en"><p>One dog.</p></html>'
-    assert fetched(client, sent(client, "a.html", page)).body == page.replace(b"en", b"de")
+    for name in ("a.html", "a.xhtml", "a.xml"):
+        assert fetched(client, sent(client, name, page)).body == page.replace(b"en", b"de")
     answer = client.post("/translate", {**BASIC, "q": page.decode(), "format": "html"})
     assert answer.json()["translatedText"] == page.decode().replace("en", "de")
 
