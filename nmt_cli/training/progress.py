@@ -48,6 +48,12 @@ class Position:
     judged_on: str = ""
     """A hash of the first validation set, or "" before the first validation."""
 
+    log_bytes: int = 0
+    """Length of `log.jsonl` at the last flush."""
+
+    log_sha256: str = ""
+    """SHA-256 of the first `log_bytes` bytes of `log.jsonl`. Older versions did not store it."""
+
     def advance(self, epoch: int, batch: int) -> None:
         """Count a step on `batch` of `epoch`."""
         self.step, self.updates = self.step + 1, self.updates + 1

@@ -153,9 +153,9 @@ def _opened(
     trainer, position = snapshot.trainer, snapshot.position
     if not trainer.group.process.first:
         return Log(None), History(), report
-    history, damaged = cut_behind(run / LOG, position)
-    if damaged:
-        report(Warned(f"{run / LOG} had damaged lines ({damaged:,}), which were removed"))
+    history, warning = cut_behind(run / LOG, position)
+    if warning:
+        report(Warned(warning))
     keep_settings(run, trainer.config)
     for copy, renamed in set_copies_aside(run).items():
         problem = f"{copy} is a folder instead of a link to a checkpoint, so the run was copied without links"

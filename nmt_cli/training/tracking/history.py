@@ -171,6 +171,8 @@ def _is_intact(line: Mapping[str, Any]) -> bool:
     another JSON value, return False or raise `LookupError`, `TypeError` or `AttributeError`."""
     if "valid" in line:
         numbers = [line["step"], *(line[name] for name in (*LOSSES, *line["signatures"]))]
+        if line["step"] is None or not isinstance(line["valid"], str):
+            return False
     else:
         numbers = [line[name] for name in (*COUNTS, *MEASURED)]
         if None in numbers[: len(COUNTS)]:

@@ -1,6 +1,7 @@
 """Writes `log.jsonl`, which has one line per step and one per validation of a set. A resumed run continues
 the file."""
 
+import hashlib
 import json
 import math
 import os
@@ -14,12 +15,15 @@ import torch
 from torch import Tensor
 
 from nmt_cli.data.batching.loader import LocalBatch
-from nmt_cli.runtime.atomic import NO_ROOM, file_written_whole
+from nmt_cli.runtime.atomic import NO_ROOM, file_written_whole, unused
 from nmt_cli.runtime.foreign_text import read_if_exists
 from nmt_cli.training.progress import Position
 from nmt_cli.training.tracking.history import History, read_lines
 
 LOG = "log.jsonl"
+
+LINE_START = b'{"step": '
+"""The first bytes of each line."""
 
 
 class Log:
@@ -29,6 +33,9 @@ class Log:
         """Open the log to append lines. If `path` is None, as on all ranks but the first, write nothing."""
         # On a full disk, an unbuffered write returns how many bytes it wrote. The others are tried later.
         self._file = path.open("ab", buffering=0) if path else None
+        # Each checkpoint stores the hash. Updating it with each line avoids reading the whole log again.
+        content = path.read_bytes() if path else b""
+        self._bytes, self._hash = len(content), hashlib.sha256(content)
         self._steps: list[tuple[dict[str, Any], Tensor]] = []
         self._unwritten = b""
         self._since = time.perf_counter()
@@ -36,6 +43,11 @@ class Log:
     def add(self, number: int, rate: float, batch: LocalBatch, measured: Tensor) -> None:
         """Keep step `number` for the next `flush`, without waiting. `measured` is from `Trainer.step`."""
         self._steps.append((_step_facts(number, rate, batch), measured))
+
+    @property
+    def written(self) -> tuple[int, str]:
+        """Size of the file in bytes, and its SHA-256 in hexadecimal."""
+        return self._bytes, self._hash.hexdigest()
 
     @property
     def age(self) -> float:
@@ -71,6 +83,8 @@ class Log:
         try:
             while self._unwritten:
                 count = self._file.write(self._unwritten) or 0
+                self._hash.update(self._unwritten[:count])
+                self._bytes += count
                 self._unwritten = self._unwritten[count:]
             os.fsync(self._file.fileno())
         except OSError as error:
@@ -123,24 +137,49 @@ def _line(facts: Mapping[str, Any], measured: Sequence[float]) -> dict[str, Any]
     return line if scale == 1.0 else {**line, "loss_scale": scale}
 
 
-def cut_behind(path: Path, position: Position) -> tuple[History, int]:
-    """Remove from the log damaged lines, an incomplete last line, and all lines after `position`. Return the
-    history of the other lines, and the number of damaged lines before the last of them. Raise `UserError`
-    for a pipe or a folder."""
-    history, intact = History(), bytearray()
-    damaged = skipped = 0
+def cut_behind(path: Path, position: Position) -> tuple[History, str]:
+    """Remove from the log all lines after `position`, damaged and foreign lines, and an incomplete last line.
+    Return the history of the other lines, and a warning if they are not what the run wrote, else "". With a
+    warning, first copy a log that changes. Raise `UserError` for a pipe or a folder, or a full disk."""
+    content = read_if_exists(path)
+    history, intact, removed = _lines_up_to(position, path)
+    # A kill cuts a line of the run short. Other text at the end is foreign.
+    removed += not LINE_START.startswith(content.rpartition(b"\n")[2][: len(LINE_START)])
+    count = sum(point.steps for point in history.points)
+    if position.log_sha256:
+        changed = hashlib.sha256(content[: position.log_bytes]).hexdigest() != position.log_sha256
+    else:  # by an older version, or a new run, which has neither steps nor scores
+        changed = count < position.step and bool(count or position.scores)
+    warning = ""
+    if changed or removed:
+        foreign = f", and {removed:,} damaged or foreign lines were removed" if removed else ""
+        left = f"It has {count:,} steps up to step {position.step:,}"
+        warning = f"{path} is not as the run wrote it. {left}{foreign}."
+    if intact != content:
+        if warning:
+            with file_written_whole(copy := unused(path)) as file:
+                file.write(content)
+            warning += f" {copy.name} is the file as it was."
+        with file_written_whole(path) as file:
+            file.write(intact)
+    return history, warning
+
+
+def _lines_up_to(position: Position, path: Path) -> tuple[History, bytes, int]:
+    """Return the history and the bytes of a log's lines up to `position`, and the number of other lines that
+    are not those of later steps. Steps rise, and each step and each validation has one line."""
+    history, intact, others = History(), bytearray(), 0
+    latest, seen = 0, set[tuple[int, str | None]]()
     for text, line in read_lines(path):
-        if line is None:
-            skipped += 1
+        if line is None or line["step"] < latest or (line["step"], line.get("valid")) in seen:
+            others += 1
             continue
         # A run resumes after a step, and validates again unless the checkpoint has the score.
         validates_again = "valid" in line and str(position.step) not in position.scores
         if line["step"] > position.step or (line["step"] == position.step and validates_again):
-            break
+            continue
+        latest = line["step"]
+        seen.add((latest, line.get("valid")))
         intact += text + b"\n"
         history.add([line])
-        damaged = skipped  # a kill may leave damaged bytes after the last line
-    if intact != read_if_exists(path):
-        with file_written_whole(path) as file:
-            file.write(intact)
-    return history, damaged
+    return history, bytes(intact), others

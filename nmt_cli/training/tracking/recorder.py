@@ -95,10 +95,12 @@ class Recorder:
 
     def flush(self, waited: float) -> list[dict[str, Any]]:
         """Write, report and return the lines of steps since the last flush, or [] without steps. `waited` is
-        the seconds of waiting for data so far."""
+        the seconds of waiting for data so far. Store size and hash of the log in the position."""
         seconds, self._waited = waited - self._waited, waited
         waiting = seconds / max(self._log.age, 1e-9)
         lines = self._log.flush(waiting)
+        # A run that resumes from a checkpoint finds out from them if its log was lost or changed.
+        self._position.log_bytes, self._position.log_sha256 = self._log.written
         if lines:
             self._keep(lines)
             self._report(self._progress(lines, waiting))

@@ -1,5 +1,6 @@
 """`log.jsonl`: the content of lines, when they are written, and how a resumed run reads them."""
 
+import hashlib
 import json
 import os
 from collections.abc import Callable, Iterator
@@ -167,26 +168,36 @@ def valid(number: int, **changes: object) -> bytes:
     return json.dumps(line).encode() + b"\n"
 
 
-def at(step: int, *validated: int) -> Position:
-    return Position(step=step, scores={str(number): 1.0 for number in validated})
+def at(step: int, *validated: int, log: bytes = b"") -> Position:
+    """Return a position with the hash of this log, or without one as in older versions."""
+    size, digest = (len(log), hashlib.sha256(log).hexdigest()) if log else (0, "")
+    scores = {str(number): 1.0 for number in validated}
+    return Position(step=step, scores=scores, log_bytes=size, log_sha256=digest)
 
 
+def siblings(path: Path) -> list[Path]:
+    """Return the other files in the folder of `path`."""
+    return [other for other in path.parent.iterdir() if other != path]
+
+
+@pytest.mark.parametrize("hashed", [True, False], ids=["hashed", "of an older version"])
 @pytest.mark.parametrize(
     ("ours", "later"),
     [
         (step(1) + step(2), b""),
         (step(1) + step(2), step(3) + step(40)),
-        (step(1) + step(2) + valid(2), step(3)[:9]),
-        (step(1) + step(2), b"\0\0\0\n\n[]\n"),
+        (step(1) + step(2) + valid(2), step(3)[:5]),
+        (step(1) + step(2) + valid(2), step(3)[:30]),
     ],
-    ids=["intact", "later steps", "half a line", "rubbish"],
+    ids=["intact", "later steps", "few bytes", "half a line"],
 )
-def test_lines_after_the_restored_step_are_removed_and_do_not_count_as_damaged(
-    path: Path, ours: bytes, later: bytes
+def test_lines_after_the_restored_step_are_removed_without_a_warning(
+    path: Path, ours: bytes, later: bytes, hashed: bool
 ) -> None:
     path.write_bytes(ours + later)
-    history, damaged = cut_behind(path, at(2, *((2,) if b"valid" in ours else ())))
-    assert damaged == 0
+    validated = (2,) if b"valid" in ours else ()
+    history, warning = cut_behind(path, at(2, *validated, log=ours if hashed else b""))
+    assert warning == ""
     assert history == read_history(path)
     assert path.read_bytes() == ours
     assert list(path.parent.iterdir()) == [path]
@@ -209,18 +220,75 @@ RUBBISH = (
 @pytest.mark.parametrize("rubbish", RUBBISH)
 def test_damaged_lines_are_counted_and_removed(path: Path, rubbish: bytes) -> None:
     path.write_bytes(step(1) + rubbish + b"\n" + valid(2) + step(3))
-    history, damaged = cut_behind(path, at(3, 2))
-    assert damaged == rubbish.count(b"\n") + 1
+    history, warning = cut_behind(path, at(3, 2))
+    count = rubbish.count(b"\n") + 1
+    assert f"It has 2 steps up to step 3, and {count} damaged or foreign lines were removed." in warning
     assert path.read_bytes() == step(1) + valid(2) + step(3)
     assert history == read_history(path)
     assert (history.now.step, len(history.points), len(history.validations)) == (3, 2, 1)
 
 
+WHOLE = step(1) + step(2) + valid(2) + step(3)
+
+
+@pytest.mark.parametrize(
+    ("found", "left", "steps", "removed"),
+    [
+        (None, None, 0, 0),
+        (b"", b"", 0, 0),
+        (step(1) + step(2)[:30], step(1), 1, 0),
+        (step(1) + step(2) + valid(2), step(1) + step(2) + valid(2), 2, 0),
+        (step(3), step(3), 1, 0),
+        (step(1) + step(3), step(1) + step(3), 2, 0),
+        (step(1) + step(2) + step(3), step(1) + step(2) + step(3), 3, 0),
+        (WHOLE.replace(b"1.5", b"1.7"), WHOLE.replace(b"1.5", b"1.7"), 3, 0),
+        (WHOLE + b"any other text", WHOLE, 3, 1),
+        (WHOLE + b"any other\ntext\n", WHOLE, 3, 2),
+        (WHOLE + step(4) + b"[]\n", WHOLE, 3, 1),
+        (WHOLE + WHOLE, WHOLE, 3, 4),
+    ],
+    ids=[
+        *("missing", "empty", "cut in a line", "cut at a line", "no beginning", "a gap", "no validation"),
+        *("other numbers", "text without an end", "text", "text after later steps", "twice"),
+    ],
+)
+def test_a_log_that_was_lost_or_changed_is_reported_and_what_is_removed_is_kept(
+    path: Path, found: bytes | None, left: bytes | None, steps: int, removed: int
+) -> None:
+    if found is not None:
+        path.write_bytes(found)
+    history, warning = cut_behind(path, at(3, 2, log=WHOLE))
+    assert warning.startswith(f"{path} is not as the run wrote it. It has {steps} steps up to step 3")
+    assert (f"and {removed} damaged or foreign lines" in warning) == bool(removed)
+    assert (path.read_bytes() if path.exists() else None) == left
+    assert history == read_history(path)
+    assert [copy.read_bytes() for copy in siblings(path)] == ([] if found == left else [found])
+    assert warning.endswith("log.jsonl.1 is the file as it was.") == (found != left)
+
+
+def test_the_steps_of_an_older_version_without_a_hash_are_counted(path: Path) -> None:
+    assert "It has 0 steps up to step 3." in cut_behind(path, at(3, 2))[1]
+    path.write_bytes(step(1) + step(2))
+    assert "It has 2 steps up to step 3." in cut_behind(path, at(3))[1]
+
+
+def test_a_log_knows_its_hash_also_after_a_full_disk(path: Path, full_disk: FullDisk) -> None:
+    path.write_bytes(b"before\n")
+    with closing(Log(path)) as log:
+        with full_disk(20):
+            log.write([{"step": 1}, {"step": 2}])
+            content = path.read_bytes()
+            assert log.written == (len(content), hashlib.sha256(content).hexdigest())
+        log.write([{"step": 3}])
+        content = path.read_bytes()
+        assert log.written == (len(content), hashlib.sha256(content).hexdigest())
+
+
 def test_a_run_that_begins_again_keeps_nothing(path: Path) -> None:
-    assert cut_behind(path, at(0)) == (History(), 0)
+    assert cut_behind(path, at(0)) == (History(), "")
     assert not path.exists()
     path.write_bytes(step(1) + step(2))
-    assert cut_behind(path, at(0)) == (History(), 0)
+    assert cut_behind(path, at(0)) == (History(), "")
     assert path.read_bytes() == b""
 
 
@@ -244,15 +312,31 @@ def test_lines_that_a_full_disk_refused_are_written_without_later_ones(
         assert path.read_bytes() == b'{"step": 1}\n'
 
 
-def test_a_run_reports_damaged_lines_of_its_log_once(go: Go, run: Path) -> None:
+def test_a_run_reports_what_was_lost_of_its_log_once(go: Go, run: Path) -> None:
     log = run / "log.jsonl"
     go("training.max_steps=4")
     lines = log.read_bytes().splitlines(keepends=True)
-    log.write_bytes(b"".join((lines[0], b"\xff" + lines[1], *lines[2:])))
+    log.write_bytes(damaged := b"".join((lines[0], b"\xff" + lines[1], *lines[2:])))
     (warning,) = warnings(go("training.max_steps=5")[1])
-    assert warning == f"{log} had damaged lines (1), which were removed"
+    assert "It has 3 steps up to step 4, and 1 damaged" in warning
     assert steps_in(log) == [1, 3, 4, 5]
+    assert (run / "log.jsonl.1").read_bytes() == damaged
     assert warnings(go("training.max_steps=6")[1]) == []
+    log.unlink()
+    (warning,) = warnings(go("training.max_steps=7")[1])
+    assert warning == f"{log} is not as the run wrote it. It has 0 steps up to step 6."
+    assert steps_in(log) == [7]
+
+
+def test_a_run_that_continues_the_schedule_of_another_has_a_log_from_its_first_step(
+    go: Go, run: Path, tmp_path: Path
+) -> None:
+    go("training.max_steps=2")
+    taken = run.rename(tmp_path / "taken")
+    start = (f'start.model="{taken}"', 'start.take=["schedule"]')
+    for steps in (4, 6):
+        assert warnings(go(*start, f"training.max_steps={steps}")[1]) == []
+    assert steps_in(run / "log.jsonl") == [3, 4, 5, 6]
 
 
 def test_the_log_of_a_run_has_each_step_and_each_validation_once(go: Go, run: Path) -> None:
