@@ -16,6 +16,7 @@ from nmt_cli.data.dataset import TOKENIZERS, TRAIN, Dataset, open_dataset
 from nmt_cli.data.guard import DatasetGuard
 from nmt_cli.errors import UserError
 from nmt_cli.runtime.devices import fast_products, is_gpu
+from nmt_cli.runtime.foreign_text import read_if_exists
 from nmt_cli.runtime.kernels.compiling import TRANSLATING, prepare
 from nmt_cli.runtime.threads import default_threads, restored_threads
 from nmt_cli.text.tokenizers import load_tokenizers
@@ -47,7 +48,7 @@ from nmt_cli.training.setup.resume import (
 from nmt_cli.training.setup.trial import compiled, first_cut, is_searched, try_longest
 from nmt_cli.training.step.distributed import Group, LostContact, Process
 from nmt_cli.training.step.trainer import MixedPrecision
-from nmt_cli.training.tracking.environment import environment, keep_environment
+from nmt_cli.training.tracking.environment import ENVIRONMENT, environment, keep_environment
 from nmt_cli.training.tracking.events import Event, Note, Report, Warned
 from nmt_cli.training.tracking.history import History
 from nmt_cli.training.tracking.html_report import html_report
@@ -95,6 +96,9 @@ def train(
         tokenizers = snapshot.identity.tokenizers
         if process.first:
             facts = environment(command, device, precision.name, process)
+            if snapshot.resumed and not read_if_exists(run / ENVIRONMENT):
+                lost = f"the commands and versions up to step {snapshot.position.step:,} are lost"
+                report(Warned(f"{run / ENVIRONMENT} is missing or empty, so {lost}. It is written again."))
             keep_environment(run, snapshot.position.step, facts)
         validation = group.from_first(same_bleu(config.validation, history))
         judge = Judge(dataset, tokenizers, validation, translating(config), group, precision, comet)

@@ -9,7 +9,7 @@ import torch
 
 from nmt_cli.training.step.distributed import Process
 from nmt_cli.training.tracking.environment import environment, keep_environment
-from tests.training.runs import Go
+from tests.training.runs import Go, warnings
 
 
 def lines(run: Path) -> list[dict[str, Any]]:
@@ -45,3 +45,12 @@ def test_a_run_records_its_environment(go: Go, run: Path) -> None:
     go("training.max_steps=1")
     (facts,) = lines(run)
     assert {"command", "nmt", "python", "numpy", "device", "devices", "threads"} <= facts.keys()
+
+
+def test_a_resumed_run_warns_once_if_its_environment_is_lost(go: Go, run: Path) -> None:
+    go("training.max_steps=1")
+    (run / "environment.jsonl").unlink()
+    (warning,) = warnings(go("training.max_steps=2")[1])
+    assert warning.startswith(f"{run}/environment.jsonl is missing or empty, so the commands and versions up")
+    assert [line["step"] for line in lines(run)] == [1]
+    assert warnings(go("training.max_steps=3")[1]) == []
