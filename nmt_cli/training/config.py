@@ -103,7 +103,8 @@ class ScheduleConfig:
     """Peak learning rate, at the end of warm-up. Noam has a factor instead."""
 
     warmup: int = setting(4000, least=0, everyday=True)
-    """Steps of warm-up, in which the learning rate rises from 0."""
+    """Steps of warm-up, in which the learning rate rises from 0. Linear and cosine end it early in a short
+    run: after a tenth of training.max_hours, or of training.max_steps if it would take over half of them."""
 
     decay: float = setting(0.5, above=0, below=1, needs="schedule.kind=plateau")
     """Plateau: multiply the learning rate by this each time."""
@@ -310,6 +311,11 @@ class TrainConfig:
     search: BeamConfig = field(default_factory=BeamConfig)
     checkpoints: CheckpointConfig = field(default_factory=CheckpointConfig)
     start: StartConfig = field(default_factory=StartConfig)
+
+    @property
+    def is_timed(self) -> bool:
+        """True if the learning rate depends on the used fraction of training.max_hours."""
+        return self.training.max_hours > 0 and self.schedule.kind in ("linear", "cosine")
 
     @property
     def watches(self) -> bool:

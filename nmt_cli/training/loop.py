@@ -86,8 +86,8 @@ class Loop:
         """Return the learning rate of this step. If the rate depends on time, use the first rank's clock."""
         config = self.trainer.config
         width, steps = config.model.width, config.training.max_steps
-        timed = config.training.max_hours and config.schedule.kind in ("linear", "cosine")
-        time_used = self.trainer.group.from_first(self.limits.clock.share_used) if timed else 0.0
+        share_used = self.limits.clock.share_used
+        time_used = self.trainer.group.from_first(share_used) if config.is_timed else 0.0
         plateaus = self.validator.plateaus
         return learning_rate(config.schedule, self.position.step, width, steps, plateaus, time_used)
 

@@ -251,7 +251,7 @@ def test_a_full_disk_at_a_save_is_reported_and_training_continues(go: Go, run: P
             limit_files(soft)
 
     with limits_as_before():
-        saving = ("checkpoints.every_steps=1", "training.max_steps=3")
+        saving = ("checkpoints.every_steps=1", "training.max_steps=3", "schedule.warmup=1")
         complete, events = go(*saving, report=full_from_the_first_save_to_the_second)
     assert complete
     (warning,) = warnings(events)
@@ -304,7 +304,8 @@ def test_steps_that_are_left_out_are_counted_over_a_stop(
 
 
 def test_pairs_that_are_too_long_are_left_out_and_counted_once(go: Go, dataset: Dataset) -> None:
-    _, events = go("batch.longest=20", "training.max_epochs=3", "training.max_steps=900")
+    limits = ("batch.longest=20", "training.max_epochs=3", "training.max_steps=900")
+    _, events = go(*limits, "schedule.warmup=1")
     train = dataset.splits["train"]
     lengths = np.maximum(np.diff(train.source.offsets), np.diff(train.target.offsets))
     long = int((lengths > 20).sum())

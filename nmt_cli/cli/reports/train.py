@@ -186,7 +186,7 @@ def judgements(judged: Sequence[Judgement]) -> str:
 
 def show_forecast(forecast: "Forecast", devices: int, kind: str) -> None:
     """Print the plan of a run on `devices` devices of a `kind`, such as "cuda", to stdout: parameters,
-    batches, padding, steps, memory, checkpoints, FLOPs and time."""
+    batches, padding, steps, warm-up, memory, checkpoints, FLOPs and time."""
     epoch, trial, disk = forecast.epoch, forecast.trial, forecast.disk
     frozen = forecast.parameters - forecast.trained
     dropped = f", {epoch.dropped:,} left out as too long" if epoch.dropped else ""
@@ -201,6 +201,7 @@ def show_forecast(forecast: "Forecast", devices: int, kind: str) -> None:
             f"in {forecast.epoch.micro_batches:.1f} micro-batches on each of {devices} {kind}",
             "padding": f"{forecast.epoch.filler:.2%}",
             "steps": f"{forecast.steps:,} ({epochs:,.{0 if epochs >= 10 else 1}f} epochs)",
+            "warm-up": f"{forecast.warmup:,} steps",
             "memory": f"{size(trial.memory)} at most, measured with the longest batch ({trial.tokens:,} "
             f"tokens); {size(forecast.weights_memory)} for weights, gradients and optimiser",
             "checkpoints": f"{disk.interval}, {size(disk.checkpoint)} each, "

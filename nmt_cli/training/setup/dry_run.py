@@ -25,7 +25,8 @@ from nmt_cli.training.setup.run import refuse_unfit
 from nmt_cli.training.setup.trial import Trial, first_cut, try_longest
 from nmt_cli.training.step.distributed import Group, Process
 from nmt_cli.training.step.flat import trained
-from nmt_cli.training.tracking.events import Note, Report
+from nmt_cli.training.step.schedule import SHORT_WARMUP, long_warmup, warmup_steps
+from nmt_cli.training.tracking.events import Note, Report, Warned
 from nmt_cli.training.validation.metrics import load_comet
 
 SAMPLED = 100
@@ -82,6 +83,9 @@ class Forecast:
     steps: int
     """Steps of the whole run, as far as its settings determine them."""
 
+    warmup: int
+    """Steps of warm-up, estimated if hours end it."""
+
     weights_memory: int
     """Bytes on a device for weights, gradients and the optimiser."""
 
@@ -101,7 +105,8 @@ def forecast(
     dataset_folder: Path, run: Path, config: TrainConfig, devices: int, device: torch.device, report: Report
 ) -> Forecast:
     """Return a forecast of `train` on `devices` devices. Try the longest batch on `device`, but write no
-    files. Report notes. Raise `UserError` if `train` would not start, or a pair does not fit the memory."""
+    files. Report notes, and warn of a warm-up that is too long. Raise `UserError` if `train` would not start,
+    or a pair does not fit the memory."""
     dataset = open_dataset(dataset_folder)
     precision = precision_of(run, config, device)
     refuse_unfit(dataset, config)
@@ -120,6 +125,8 @@ def forecast(
     epoch = _epoch(split, config, mixed, trial.cut)
     count, trained_count = parameters(trainer.model), sum(p.numel() for p in trained(trainer.model))
     steps, seconds = estimate(split, config, trial, position, epoch.pairs, epoch.batches)
+    if problem := long_warmup(config, position.step + steps):
+        report(Warned(problem))
     state_count = sum(tensor.numel() for tensor in trainer.optimizer.tensors().values())
     # The moving average is a copy of all weights.
     size = FLOAT_BYTES * (count + state_count + count * bool(config.optimizer.ema))
@@ -132,6 +139,7 @@ def forecast(
         trained=trained_count,
         epoch=epoch,
         steps=steps,
+        warmup=_warmup(config, steps, seconds),
         weights_memory=size + FLOAT_BYTES * trained_count,
         trial=trial,
         disk=Disk(size, count_at_most, free, interval_in_words(config.checkpoints)),
@@ -139,6 +147,14 @@ def forecast(
         seconds=seconds,
         validation=interval_in_words(config.validation) if dataset.valid_sets else "",
     )
+
+
+def _warmup(config: TrainConfig, steps: int, seconds: float) -> int:
+    """Return the estimated steps of warm-up, if `steps` take `seconds`."""
+    warmup = warmup_steps(config.schedule, config.training.max_steps)
+    if not config.is_timed or not seconds:
+        return warmup
+    return min(warmup, int(SHORT_WARMUP * 3600 * config.training.max_hours * steps / seconds))
 
 
 def _epoch(split: Split, config: TrainConfig, mixed: MixedPlan | None, cut: Cut) -> Epoch:

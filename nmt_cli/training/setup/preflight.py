@@ -14,7 +14,8 @@ from nmt_cli.training.config import TrainConfig
 from nmt_cli.training.progress import Position, interval_in_words, left
 from nmt_cli.training.setup.build import precision_in_words
 from nmt_cli.training.setup.trial import Trial
-from nmt_cli.training.tracking.events import Note, Report
+from nmt_cli.training.step.schedule import long_warmup
+from nmt_cli.training.tracking.events import Note, Report, Warned
 from nmt_cli.training.tracking.saver import Snapshot
 from nmt_cli.training.validation.validator import Validator
 from nmt_cli.units import duration, size
@@ -33,9 +34,9 @@ def preflight(
     report: Report,
 ) -> None:
     """Try a validation on a few sentences, if enabled, and a checkpoint, which is removed. Report a note with
-    the cost of the checkpoint, of the longest batch (`trial`), and of the run, whose epochs have `pairs`. All
-    ranks call this, but only the first writes and reports. Raise `UserError` if the disk is too small for all
-    checkpoints."""
+    the cost of the checkpoint, of the longest batch (`trial`), and of the run, whose epochs have `pairs`.
+    Warn of a warm-up that is too long for the run. All ranks call this, but only the first writes and
+    reports. Raise `UserError` if the disk is too small for all checkpoints."""
     start = time.perf_counter()
     if validator.enabled:
         validator.try_out(SENTENCES)
@@ -59,6 +60,8 @@ def preflight(
     whole_run = f"{steps:,} steps take about {duration(seconds)} at this speed{validation}"
     products = f"products in {precision_in_words(config.training.precision, trainer.precision)}"
     plan = f"{trial}; {saving}, {disk}; {whole_run}; {products}"
+    if problem := long_warmup(config, snapshot.position.step + steps):
+        report(Warned(problem))
     report(Note(f"preflight ({duration(now - start + trial.total_seconds)}): {plan}"))
 
 

@@ -2,7 +2,10 @@
 
 import math
 
-from nmt_cli.training.config import ScheduleConfig
+from nmt_cli.training.config import ScheduleConfig, TrainConfig
+
+SHORT_WARMUP = 0.1
+"""Linear and cosine: warm-up as a fraction of a run that is too short for schedule.warmup."""
 
 
 def learning_rate(
@@ -10,24 +13,54 @@ def learning_rate(
 ) -> float:
     """Return the learning rate of `step`, counted from 1. Noam depends on `width`, the width of the model.
     Other schedules first rise linearly to schedule.peak in warm-up. Linear and cosine reach 0 at `max_steps`,
-    or when `time_used`, the used fraction of training.max_hours, is 1. Inverse-sqrt falls with the root of
-    `step`. Plateau multiplies the peak by schedule.decay for each of `plateaus`. Constant keeps the peak."""
+    or when `time_used`, the used fraction of training.max_hours, is 1. Their warm-up ends early in a short
+    run: see `warmup_steps` for steps, and after `SHORT_WARMUP` of the time. Inverse-sqrt falls with the root
+    of `step`. Plateau multiplies the peak by schedule.decay for each of `plateaus`. Constant keeps the
+    peak."""
     if config.kind == "noam":
         return (
             config.factor / math.sqrt(width) * min(1 / math.sqrt(step), step / math.sqrt(config.warmup) ** 3)
         )
-    rising = config.peak * step / config.warmup if step < config.warmup else config.peak
-    steps_used = max(0, step - config.warmup) / max(1, max_steps - config.warmup)
+    warmup = warmup_steps(config, max_steps)
+    rising = config.peak * step / warmup if step < warmup else config.peak
+    rising = max(rising, config.peak * min(1.0, time_used / SHORT_WARMUP))
+    steps_used = max(0, step - warmup) / max(1, max_steps - warmup)
     decayed = min(1.0, max(steps_used, time_used))
-    # Both curves are continuous. A run whose time passes during warm-up never reaches the peak.
+    # Both curves are continuous.
     if config.kind == "linear":
         return min(rising, config.peak * (1 - decayed))
     if config.kind == "cosine":
         return min(rising, config.peak * (1 + math.cos(math.pi * decayed)) / 2)
-    if step < config.warmup:
+    if step < warmup:
         return rising
     match config.kind:
         case "inverse-sqrt":
-            return config.peak * math.sqrt(max(config.warmup, 1) / step)
+            return config.peak * math.sqrt(max(warmup, 1) / step)
         case "constant" | "plateau":
             return config.peak * config.decay**plateaus
+
+
+def warmup_steps(config: ScheduleConfig, max_steps: int) -> int:
+    """Return schedule.warmup. With linear and cosine, return `SHORT_WARMUP` of `max_steps` instead, if
+    schedule.warmup is more than half of them."""
+    # The other schedules do not depend on the length, so that a run with a later end takes the same steps.
+    is_short = config.kind in ("linear", "cosine") and 2 * config.warmup > max_steps
+    return int(SHORT_WARMUP * max_steps) if is_short else config.warmup
+
+
+def long_warmup(config: TrainConfig, steps: int) -> str:
+    """Return a warning if more than half of `steps`, the estimated length of the run, are warm-up, else "".
+    Linear and cosine fit their warm-up to the run."""
+    schedule = config.schedule
+    if schedule.kind in ("linear", "cosine") or 2 * schedule.warmup <= steps:
+        return ""
+    if schedule.kind != "noam":
+        remedy = f"--set schedule.warmup={int(SHORT_WARMUP * steps)}"
+    elif config.training.max_epochs:  # linear and cosine have to know the last step
+        remedy = f"--set schedule.kind=inverse-sqrt --set schedule.warmup={int(SHORT_WARMUP * steps)}"
+    else:
+        remedy = "--set schedule.kind=linear"
+    # A factor has an effect in noam only, and presets may set it.
+    reset = " --set schedule.factor=1" if schedule.kind == "noam" and schedule.factor != 1 else ""
+    problem = f"the learning rate rises for {schedule.warmup:,} steps (schedule.warmup)"
+    return f"{problem}, but the run has about {steps:,}. For a warm-up that fits, add {remedy}{reset}."

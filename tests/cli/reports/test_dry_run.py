@@ -7,10 +7,29 @@ import pytest
 
 from tests.cli.conftest import SET_TINY, Nmt
 
-FLAGS = (*SET_TINY, "--device", "cpu", "--max-steps", "6", "--validate-every", "3")
+FLAGS = (
+    *SET_TINY,
+    "--device",
+    "cpu",
+    "--max-steps",
+    "6",
+    "--validate-every",
+    "3",
+    "--set",
+    "schedule.warmup=3",
+)
 
 NAMES = (
-    *("parameters", "batches per epoch", "tokens per batch", "padding", "steps", "memory", "checkpoints"),
+    *(
+        "parameters",
+        "batches per epoch",
+        "tokens per batch",
+        "padding",
+        "steps",
+        "warm-up",
+        "memory",
+        "checkpoints",
+    ),
     *("validation", "model FLOPs", "time"),
 )
 

@@ -13,7 +13,7 @@ from nmt_cli.model.cost import parameters, training_flops
 from nmt_cli.training.setup.dry_run import Forecast, forecast
 from nmt_cli.training.tracking.events import Event
 from tests.checks import refusal
-from tests.training.runs import Go, Tiny, lines_of, notes
+from tests.training.runs import Go, Tiny, lines_of, notes, warnings
 
 Planned = Callable[..., Forecast]
 
@@ -73,6 +73,20 @@ def test_it_forecasts_parameters_memory_and_the_size_of_checkpoints(
         assert plan.disk.count == 7
         assert plan.weights_memory == plan.disk.checkpoint + 4 * plan.trained
         assert plan.trial.memory > plan.weights_memory
+
+
+def test_it_says_how_long_warmup_takes_and_warns_if_that_is_most_of_the_run(planned: Planned) -> None:
+    events: list[Event] = []
+    assert planned("schedule.warmup=3", "training.max_steps=6", report=events.append).warmup == 3
+    linear = ("schedule.kind=linear", "training.max_steps=1000")
+    assert planned(*linear, report=events.append).warmup == 100
+    endless = ("training.max_steps=1000000000", "schedule.warmup=100000000")
+    timed = planned("schedule.kind=linear", *endless, "training.max_hours=1", report=events.append)
+    assert timed.warmup == pytest.approx(timed.steps / 10, abs=1)
+    assert warnings(events) == []
+    assert planned("training.max_steps=1000", report=events.append).warmup == 4000
+    (warning,) = warnings(events)
+    assert "rises for 4,000 steps (schedule.warmup), but the run has about 1,000." in warning
 
 
 def test_the_flops_are_those_of_all_steps(planned: Planned, tiny: Tiny, identity: Identity) -> None:

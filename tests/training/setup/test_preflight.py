@@ -36,7 +36,7 @@ from nmt_cli.training.step.trainer import Trainer
 from nmt_cli.training.validation.metrics import Judge, Judgement
 from nmt_cli.units import duration
 from tests.checks import differing, refusal
-from tests.training.runs import Complaint, Go, Tiny, notes, tensors_of, timeless, warnings
+from tests.training.runs import Complaint, Go, Tiny, lines_of, notes, tensors_of, timeless, warnings
 
 FullDisk = Callable[[int], AbstractContextManager[None]]
 
@@ -178,12 +178,19 @@ def test_a_batch_that_does_not_fit_is_halved_as_in_training_with_a_warning(
     go: Go, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tried = short_of_memory(monkeypatch, 150)
-    complete, events = go("training.max_steps=2")
+    complete, events = go("training.max_steps=2", "schedule.warmup=1")
     assert complete
     assert tried[0] > 300 > tried[1] > 150 > tried[2] > 60
     texts = warnings(events)
     problem = "tokens do not fit the memory of cpu. Lower --max-tokens-per-device"
     assert [problem in text for text in texts] == [True] * len(texts) != []
+
+
+def test_a_warmup_that_takes_most_of_a_run_is_reported_before_the_first_step(go: Go, tmp_path: Path) -> None:
+    (warning,) = warnings(go(out=tmp_path / "noam")[1])
+    assert warning.endswith("For a warm-up that fits, add --set schedule.kind=linear.")
+    assert warnings(go("schedule.kind=linear", out=tmp_path / "linear")[1]) == []
+    assert lines_of(tmp_path / "linear")[0]["learning_rate"] == pytest.approx(0.75 * 7e-4)
 
 
 def halved_on_a_gpu(

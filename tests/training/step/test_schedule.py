@@ -6,7 +6,7 @@ import pytest
 
 from nmt_cli import config as settings
 from nmt_cli.training.config import ScheduleConfig, TrainConfig
-from nmt_cli.training.step.schedule import learning_rate
+from nmt_cli.training.step.schedule import learning_rate, long_warmup
 
 STEPS = [1, 2, 3999, 4000, 4001, 50_000, 100_000]
 
@@ -60,7 +60,11 @@ def test_other_schedules_rise_linearly_to_the_peak_for_any_width(kind: str, widt
         (ScheduleConfig(kind="cosine", peak=2.0, warmup=0), [25, 50], [1.0, 0]),
         (ScheduleConfig(kind="constant", peak=2.0, warmup=0), [1, 50], [2.0, 2.0]),
         (ScheduleConfig(kind="plateau", peak=2.0, warmup=4), [2, 4, 50], [1.0, 2.0, 2.0]),
-        (ScheduleConfig(kind="linear", peak=2.0, warmup=50), [25, 50, 51], [1.0, 2.0, 0]),
+        (ScheduleConfig(kind="constant", peak=2.0, warmup=100), [25, 50], [0.5, 1.0]),
+        (ScheduleConfig(kind="linear", peak=2.0, warmup=25), [5, 25, 40, 50], [0.4, 2.0, 0.8, 0]),
+        (ScheduleConfig(kind="linear", peak=2.0, warmup=26), [1, 5, 32, 50, 51], [0.4, 2.0, 0.8, 0, 0]),
+        (ScheduleConfig(kind="linear", peak=2.0, warmup=4000), [1, 5, 32, 50], [0.4, 2.0, 0.8, 0]),
+        (ScheduleConfig(kind="cosine", peak=2.0, warmup=4000), [1, 5, 50], [0.4, 2.0, 0]),
     ],
     ids=lambda value: f"{value.kind} {value.warmup}" if isinstance(value, ScheduleConfig) else "",
 )
@@ -73,7 +77,11 @@ def test_after_warmup_each_schedule_has_its_closed_form(
 @pytest.mark.parametrize(
     ("kind", "step", "time_used", "expected"),
     [
-        ("linear", 5, 0.25, 1.0),
+        ("linear", 5, 0.01, 1.0),
+        ("linear", 5, 0.25, 1.5),
+        ("linear", 1, 0.05, 1.0),
+        ("linear", 1, 0.1, 1.8),
+        ("cosine", 1, 0.05, 1.0),
         ("linear", 5, 0.75, 0.5),
         ("linear", 20, 0.5, 1.0),
         ("linear", 40, 0.5, 0.5),
@@ -91,6 +99,44 @@ def test_with_a_limit_of_hours_the_decay_follows_the_first_limit(
     ).schedule
     rate = learning_rate(config, step, 512, max_steps=50, time_used=time_used)
     assert rate == pytest.approx(expected, rel=1e-12, abs=1e-15)
+
+
+def test_a_run_by_the_hour_reaches_nine_tenths_of_the_peak_whatever_its_warmup() -> None:
+    config = ScheduleConfig(kind="linear", warmup=4000)
+    for steps in (400, 1900, 9000, 100_000):
+        rates = [
+            learning_rate(config, step, 256, max_steps=1_000_000, time_used=step / steps)
+            for step in range(1, steps + 1)
+        ]
+        assert max(rates) > 0.9 * config.peak
+        assert sum(rates) / steps > 0.44 * config.peak
+        assert rates[-1] == 0
+
+
+@pytest.mark.parametrize(
+    ("assignments", "steps", "remedy"),
+    [
+        ([], 7999, "--set schedule.kind=linear"),
+        (["schedule.factor=2"], 404, "--set schedule.kind=linear --set schedule.factor=1"),
+        (
+            ["training.max_epochs=3"],
+            404,
+            "--set schedule.kind=inverse-sqrt --set schedule.warmup=40",
+        ),
+        (["schedule.kind=plateau"], 404, "--set schedule.warmup=40"),
+        ([], 8000, ""),
+        (["schedule.kind=linear"], 404, ""),
+    ],
+)
+def test_a_warmup_of_over_half_of_the_run_is_reported_with_settings_that_mend_it(
+    assignments: list[str], steps: int, remedy: str
+) -> None:
+    config = settings.read(TrainConfig, assignments=assignments)
+    warning = long_warmup(config, steps)
+    ending = f"the run has about {steps:,}. For a warm-up that fits, add {remedy}." if remedy else ""
+    assert warning.endswith(ending) and bool(warning) == bool(remedy)
+    mended = [*assignments, *remedy.replace("--set ", "").split()]
+    assert long_warmup(settings.read(TrainConfig, assignments=mended), steps) == ""
 
 
 def test_each_plateau_after_warmup_lowers_the_rate() -> None:
