@@ -14,8 +14,12 @@ class Finding:
     """The result of a test for one system in one metric."""
 
     p_value: float | None
-    """Probability of a difference from the first system at least this large if both systems were equally
-    good. None for the first system."""
+    """With randomization, the probability of a difference from the first system at least this large if both
+    systems were equally good. None for the first system.
+
+    The bootstrap is sacrebleu's, whose p-value is too small: of two equally good systems, p is below 0.05 in
+    14 % of tests. It subtracts the mean from absolute differences, not from differences with their sign.
+    """
 
     mean: float
     margin: float

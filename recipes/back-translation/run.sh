@@ -61,6 +61,6 @@ for system in without with; do
     nmt translate "$out/$system/model" --beam 5 --input "$data/$test.en" --output "$out/$system/$test.de"
 done
 
-nmt score --metric bleu --significance bootstrap --json --reference "$data/$test.de" \
+nmt score --metric bleu --significance randomization --json --reference "$data/$test.de" \
     "$out/without/$test.de" "$out/with/$test.de" >"$out/scores.json"
 python "$here/results.py" record "$out"

@@ -116,7 +116,7 @@ systems=() significance=()
 if [ ${#targets[@]} -eq 1 ]; then
     train alone --set 'mixing.weights={original=1}'
     translate "$run/alone" fp32 "$beam" "$run/alone/model"
-    significance=(--significance bootstrap)
+    significance=(--significance randomization)
 fi
 train student --set mixing.temperature=1 # by size, but batches are planned as for the student without a teacher
 translate "$run/student" fp32 "$beam" "$run/student/model"

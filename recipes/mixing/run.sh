@@ -49,5 +49,5 @@ for system in alone together; do
     nmt train "$out/dataset" --config "$out/$system.toml" --seed "$seed" --max-steps "$updates" --out "$out/$system"
     nmt translate "$out/$system" --input "$data/$test.en" --output "$out/$system.de"
 done
-nmt score --metric bleu --significance bootstrap --reference "$data/$test.de" \
+nmt score --metric bleu --significance randomization --reference "$data/$test.de" \
     "$out/alone.de" "$out/together.de" | tee "$out/scores.txt"

@@ -3,7 +3,7 @@
 # A STAGE is a folder of run.sh, such as run/tok-tiny-en-de-1/8000. It scores the last checkpoint of the first
 # STAGE, the model chosen there, the model of each other STAGE, the ensemble of all of them, and the ensemble with
 # minimum Bayes risk (search.mbr). Each has the length penalty and beam that are best on the validation set, and is
-# compared with the previous one by paired bootstrap. A STAGE may also be a student of recipes/distillation, such as
+# compared with the previous one by approximate randomization. A STAGE may also be a student of recipes/distillation, such as
 # run/tok-tiny-1/student. As the first STAGE, it has no row of its last checkpoint. All files go into OUT/steps.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)

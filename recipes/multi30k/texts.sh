@@ -51,6 +51,6 @@ translate_and_score() { # FOLDER PENALTIES MODEL ...
         name=${name%%"$end".en*}
         translated "$name" "$to/$name.$language" "${@:3}"
         scored "$name" ${before:+"$before/$name.$language"} "$to/$name.$language" \
-            ${before:+--significance bootstrap} >"$to/$name.json"
+            ${before:+--significance randomization} >"$to/$name.json"
     done
 }

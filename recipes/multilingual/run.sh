@@ -57,6 +57,6 @@ for lang in de fr; do
     nmt translate "$out/$lang/training" --input "$data/$test.en" --output "$out/$lang/alone.$lang"
     sed "s/^/<2$lang> /" "$data/$test.en" >"$out/$test-$lang.en"
     nmt translate "$out/both/training" --input "$out/$test-$lang.en" --output "$out/both/both.$lang"
-    nmt score --metric bleu --significance bootstrap --reference "$data/$test.$lang" \
+    nmt score --metric bleu --significance randomization --reference "$data/$test.$lang" \
         "$out/$lang/alone.$lang" "$out/both/both.$lang"
 done | tee "$out/scores.txt"

@@ -141,3 +141,16 @@ def test_bootstrap_of_a_scorer_resamples_the_scores_of_lines() -> None:
     assert second.signature == "given|refs:0|bs:500|seed:12345"
     assert [score.value for score in measure.scores(systems)] == pytest.approx(scores.mean(0))
     assert measure.sentences(systems[1]).values == pytest.approx(scores[:, 1])
+
+
+def test_p_of_equal_systems_is_right_by_randomization_and_too_small_by_bootstrap() -> None:
+    systems = [[f"{system}{line}" for line in range(200)] for system in "ab"]
+    p_values: dict[Test, list[float]] = {"randomization": [], "bootstrap": []}
+    for seed in range(40):
+        scores = np.random.default_rng(seed).normal(0.8, 0.1, (200, 2))
+        measure = ScorerMeasure(Given([*scores.flatten()]), None, [], systems)
+        for test, values in p_values.items():
+            values.append(compare(measure, [*measure.counts(systems)], test, 100)[1].p_value or 0.0)
+    # The mean over pairs of equal systems is 0.5 for a right p-value.
+    assert np.mean(p_values["randomization"]) == pytest.approx(0.5, abs=0.1)
+    assert np.mean(p_values["bootstrap"]) < 0.35

@@ -51,9 +51,9 @@ lines with src, mt and ref, and prints a number for each.
 --documents scores the documents of a WMT .sgm or .xml file, or of the ids in
 FILE, instead of lines.
 
---significance bootstrap is paired bootstrap resampling, randomization is
-approximate randomization. With --model and --source, the output is a
-log-probability per line.
+--significance randomization is approximate randomization, with the right p.
+--significance bootstrap is sacrebleu's paired bootstrap, whose p is too
+small. With --model and --source, the output is a log-probability per line.
 """
 
 
@@ -61,7 +61,7 @@ log-probability per line.
     cls=CommandWithSettings,
     help=HELP,
     settings=ScoreConfig,
-    epilog="nmt score --reference test.de base.de big.de --significance bootstrap",
+    epilog="nmt score --reference test.de base.de big.de --significance randomization",
 )
 @click.argument("hypotheses", nargs=-1, type=PATH, metavar="[HYP ... | -]")
 @click.option(
