@@ -193,7 +193,22 @@ def read_identity(folder: Path, description: Mapping[str, Any]) -> Identity:
             f"{folder / TOKENIZERS} is not the tokeniser that this model was trained with. "
             "Copy the complete model folder again."
         )
-    return Identity(config, tokenizers, trained_on)
+    return Identity(config, tokenizers, shareable(trained_on))
+
+
+def shareable(trained_on: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a training record without the folders of its files, which may name users and projects, and
+    without the filters of corpora, which may name files and commands. Leave records of another form as they
+    are."""
+    try:
+        inputs = [
+            {name: value for name, value in part.items() if name != "filters"}
+            | {"files": [file | {"path": file["path"].rpartition("/")[2]} for file in part["files"]]}
+            for part in trained_on["inputs"]
+        ]
+    except (LookupError, TypeError, AttributeError):
+        return dict(trained_on)
+    return {**trained_on, "inputs": inputs}
 
 
 @torch.no_grad()

@@ -15,8 +15,9 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
+from nmt_cli.checkpoints.average import average
 from nmt_cli.checkpoints.files import write_description, write_tensors
-from nmt_cli.checkpoints.model_folder import Identity, read_model, weights, write_model
+from nmt_cli.checkpoints.model_folder import Identity, read_model, shareable, weights, write_model
 from nmt_cli.data.preprocessing.preprocess import Outcome
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.transformer import EncoderLayer, Transformer
@@ -65,6 +66,30 @@ def test_a_model_comes_back_whole(folder: Path, identity: Identity, model: Trans
     assert back.description["languages"] == {"source": "en", "target": "de"}
     assert not back.transformer.training
     assert not differing(weights(back.transformer), weights(model))
+
+
+def test_the_folders_of_texts_in_an_older_model_are_not_read_and_not_written_again(
+    folder: Path, tmp_path: Path
+) -> None:
+    inputs = {
+        **{"role": "train", "name": "news", "pairs": 3, "filters": {"scorer": "/home/ann/score.py"}},
+        "files": [{"path": "/home/ann/news.en", "sha256": "00"}, {"path": "news.de", "sha256": "11"}],
+    }
+    describe(folder, {"trained_on": {"inputs": [inputs], "longest": 9}})
+    record = read_model(folder).identity.trained_on
+    (kept,) = record["inputs"]
+    assert kept == {
+        **{"role": "train", "name": "news", "pairs": 3},
+        "files": [{"path": "news.en", "sha256": "00"}, {"path": "news.de", "sha256": "11"}],
+    }
+    assert record["longest"] == 9
+    average([folder], tmp_path / "average")
+    assert not [path for path in (tmp_path / "average").rglob("*.*") if b"ann" in path.read_bytes()]
+
+
+@pytest.mark.parametrize("inputs", [None, 3, "news.en", [3], ["a.en"], [{"files": 3}], [{"files": [3]}]])
+def test_a_training_record_of_another_form_stays_as_it_is(inputs: object) -> None:
+    assert shareable({"inputs": inputs, "longest": 9}) == {"inputs": inputs, "longest": 9}
 
 
 def test_reading_weights_draws_no_random_numbers(folder: Path) -> None:

@@ -11,6 +11,7 @@ from typing import Any, Literal
 from torch import Tensor
 
 from nmt_cli.checkpoints.files import read_tensors
+from nmt_cli.checkpoints.model_folder import shareable
 from nmt_cli.config import section_of
 from nmt_cli.errors import UserError
 from nmt_cli.interop.exporters.exported import SPMS
@@ -99,7 +100,7 @@ def _read_own_export(folder: Path, kind: str, tensors: dict[str, Tensor]) -> For
     `kind` is the toolkit's name. Remove padding rows from `tensors`. Raise `UserError` for bad settings."""
     settings = read_json(folder / OURS)
     try:
-        config, trained_on = section_of(ModelConfig, settings["model"]), dict(settings["trained_on"])
+        config, trained_on = section_of(ModelConfig, settings["model"]), shareable(settings["trained_on"])
         search = dict(settings.get("search", {}))  # older exports have none
     except (LookupError, TypeError, ValueError) as error:
         raise UserError(f"{folder / OURS} is damaged ({error}). Copy it again, or remove it.") from error

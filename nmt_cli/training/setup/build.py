@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from nmt_cli.checkpoints.model_folder import GUIDED, TERMS, Identity
+from nmt_cli.checkpoints.model_folder import GUIDED, TERMS, Identity, shareable
 from nmt_cli.corpus.files import sha256
 from nmt_cli.data.batching.loader import Cut, Loader
 from nmt_cli.data.batching.mixed_plan import mixed_plan
@@ -64,7 +64,7 @@ def identity_of(dataset: Dataset, config: TrainConfig) -> Identity:
         trained_on[GUIDED] = weight
     if config.augment.terms:
         trained_on[TERMS] = sha256(Path(config.augment.terms_file))
-    return Identity(config.model, load_tokenizers(dataset.folder / TOKENIZERS), trained_on)
+    return Identity(config.model, load_tokenizers(dataset.folder / TOKENIZERS), shareable(trained_on))
 
 
 def build_trainer(

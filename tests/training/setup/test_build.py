@@ -1,17 +1,32 @@
 """The parts of a run: precision, compilation and warnings about slow settings."""
 
+import json
+from pathlib import Path
+
 import pytest
 import torch
 
+from nmt_cli.data.dataset import Dataset
 from nmt_cli.errors import UserError
 from nmt_cli.runtime.kernels import torch_private
 from nmt_cli.training.config import TrainConfig
 from nmt_cli.training.setup import build
-from nmt_cli.training.setup.build import precision_for, precision_in_words, warn_if_slow
+from nmt_cli.training.setup.build import identity_of, precision_for, precision_in_words, warn_if_slow
 from nmt_cli.training.setup.trial import compiled
 from nmt_cli.training.step.trainer import MixedPrecision
 from nmt_cli.training.tracking.events import Event
 from tests.training.runs import Tiny, warnings
+
+
+def test_a_model_records_the_names_of_its_texts_but_not_their_folders(
+    dataset: Dataset, tiny: Tiny, toy_dataset: Path
+) -> None:
+    paths = [file["path"] for part in dataset.manifest["inputs"] for file in part["files"]]
+    assert all(Path(path).is_absolute() for path in paths)
+    record = identity_of(dataset, tiny()).trained_on
+    kept = [file["path"] for part in record["inputs"] for file in part["files"]]
+    assert kept == [Path(path).name for path in paths]
+    assert "/" not in json.dumps(record)
 
 
 @pytest.mark.parametrize(
