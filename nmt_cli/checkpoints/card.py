@@ -1,5 +1,6 @@
 """Write the model card, the README.md of a model folder."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import date
@@ -21,6 +22,9 @@ from nmt_cli.setting_values import converted
 CARD = "README.md"
 SCORES, LICENCE = "scores", "licence"
 """Keys of `config.json`."""
+
+ABSOLUTE = re.compile(r'(= ")/(?:[^"]*/)?')
+"""An absolute path as a setting in TOML, up to its last name."""
 
 UNSCORED = (
     "Not scored yet. `nmt average-checkpoints --select` adds scores to this card. "
@@ -99,8 +103,10 @@ def card(identity: Identity, parameters: int, origin: str, about: About) -> str:
         quality(identity, about),
     ]
     if about.settings:
+        # Folders may name users and projects.
+        settings = ABSOLUTE.sub(r"\1", about.settings)
         # An indented block, which no line of the settings can end.
-        lines = "\n".join(f"    {printable(line)}" for line in about.settings.splitlines())
+        lines = "\n".join(f"    {printable(line)}" for line in settings.splitlines())
         parts += ["## Settings of the training", lines]
     return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
 

@@ -94,3 +94,9 @@ def test_a_card_contains_the_settings_of_the_run(identity: Identity) -> None:
     settings = "[training]\nseed = 1\n\n[search]\nbeam = 4\n"
     text = card(identity, 1, "", About(settings=settings))
     assert all(f"    {line}\n" in text for line in settings.splitlines())
+
+
+def test_a_card_names_files_in_settings_without_their_folders(identity: Identity) -> None:
+    settings = '[start]\nmodel = "/home/ann/secret/model"\n[bleu]\ntokenizer = "13a"\n'
+    text = card(identity, 1, "", About(settings=settings))
+    assert '    model = "model"\n' in text and '    tokenizer = "13a"\n' in text
