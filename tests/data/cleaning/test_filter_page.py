@@ -51,5 +51,8 @@ def test_a_browser_shows_everything_and_runs_no_text(
     assert cells[14:21] == ["all", "12", "2", "2", "2", "2", "4"]
     assert "filter.max_ratio = 3.00 would keep 10 of 12, 83.3 %" in body
     assert "identical sides: 2" in body
+    sides = r'<p lang="(..)" dir="auto">(.*?)</p>'
+    samples = re.findall(sides, body.partition("empty side: 2")[2])
+    assert samples[:2] == [("en", "a"), ("de", '<span class="soft">(empty)</span>')]
     assert "&lt;/script&gt;&lt;img" in body
     assert "<img" not in body

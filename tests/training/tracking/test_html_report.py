@@ -43,7 +43,11 @@ def report(tmp_path: Path, tiny: Tiny) -> Make:
             **{"bleu": 30.0, "signatures": {"bleu": "x"}, "samples": {"4": NASTY}},
         }
         history = History()
-        history.add({"step": number + 1, **step, **measured} for number in range(steps))
+        rates = [1e-3] * (steps - 1) + [0.0]  # of a linear schedule, shortened
+        history.add(
+            {**step, **measured, "step": number, "learning_rate": rate}
+            for number, rate in enumerate(rates, 1)
+        )
         history.add([validation])
         sentences = {NASTY: {4: (NASTY, "ein Satz")}}
         return HtmlReport(tmp_path, ("en", "de"), {"Dataset": NASTY}, sentences, tiny(), history, warn)
@@ -188,6 +192,7 @@ def test_a_browser_draws_it(report: Make, tmp_path: Path, shown_by_browser: Call
     assert len(re.findall(r'<path d="M[\d. ]', drawn)) >= 6
     for message in ("Learning rate", "Gradient norm", "Throughput", "Perplexity", "63 M", "best 30.00"):
         assert message in drawn
+    assert ">0<" in drawn and ">0.000<" not in drawn
     assert "ein Satz" in drawn
     assert "&lt;/script&gt;" in drawn
     assert "<img" not in drawn

@@ -124,14 +124,19 @@ function buildHistograms(chosen = "") {
 
 // ---- Samples
 
+function sampleSide(lang, text) {
+  const shown = text.trim() ? text : element("span", { className: "soft" }, "(empty)");
+  return element("p", { lang, dir: "auto" }, shown);
+}
+
 function sampleCard(sample, corpus) {
   const [source, target] = report.languages;
   return element(
     "div",
     { className: "card sample" },
     element("div", { className: "soft" }, `${corpus.name}, pair ${whole(sample.number)}`),
-    element("p", { lang: source, dir: "auto" }, sample.source),
-    element("p", { lang: target, dir: "auto" }, sample.target),
+    sampleSide(source, sample.source),
+    sampleSide(target, sample.target),
   );
 }
 

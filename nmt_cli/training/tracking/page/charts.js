@@ -42,7 +42,9 @@ function precise(value) {
   if (value === null || value === undefined) return "–";
   const size = Math.abs(value);
   if (size >= 1e3) return whole(value);
-  if (size !== 0 && size < 1e-2) return value.toExponential(2);
+  // A linear schedule ends at 0, and "0.000" looks like a rounded value.
+  if (size === 0) return "0";
+  if (size < 1e-2) return value.toExponential(2);
   return value.toFixed(size >= 100 ? 1 : size >= 10 ? 2 : 3);
 }
 
