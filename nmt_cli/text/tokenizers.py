@@ -8,6 +8,7 @@ NAME.ENDING, with an ending in `ENDINGS`. A new vocabulary follows from its subw
 
 import hashlib
 import json
+import re
 from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -33,6 +34,9 @@ from nmt_cli.text.vocabulary import Numbering, Vocabulary, read_vocabulary
 
 START_BYTES = 1024
 """Bytes at the start of a file that show its kind. Only SentencePiece models have zero bytes there."""
+
+WORD_LINE, WORDS_SEEN = re.compile(r"\S+(?:\s+-?[\d.]+)?"), 100
+"""A line of another toolkit's vocabulary, with or without a number, and the number of lines to look at."""
 
 FORMAT = 1
 DESCRIPTION = "tokenizer.json"
@@ -205,7 +209,23 @@ def _adopted_pieces(content: bytes) -> dict[str, bytes]:
     try:
         return Pieces(content).files()
     except UserError as error:
+        if _is_word_list(content):
+            raise UserError(
+                "this is a list of words, which does not say how to split text. Give the SentencePiece model "
+                "or the codes of subword-nmt that split its words. Without subwords, set tokenizer.kind=word "
+                "to learn a new list."
+            ) from error
         raise UserError(f"{error.message} Codes of subword-nmt must begin with '{bpe.HEADER}'.") from error
+
+
+def _is_word_list(content: bytes) -> bool:
+    """Return whether `content` is another toolkit's vocabulary: a text with a word and perhaps a number in
+    each line. These are "word 123" (fairseq), "word<TAB>-5.2" (SentencePiece) and "word: 7" (Marian)."""
+    try:
+        lines = content.decode("utf-8-sig").splitlines()[:WORDS_SEEN]
+    except UnicodeDecodeError:
+        return False
+    return bool(lines) and all(WORD_LINE.fullmatch(line) for line in lines)
 
 
 def kind_of_file(path: Path) -> Kind:

@@ -129,3 +129,24 @@ def test_a_file_that_cannot_be_adopted_is_named(tmp_path: Path, kind: Kind, cont
     with pytest.raises(UserError) as caught:
         adopt_tokenizers(adopting(kind), {"joint": path}, LINES)
     assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "content", ["the 100\nnational@@ 3\n", "▁the\t-3.2\n</s>\t0\n", "the: 0\n<unk>: 1\n", "the\na\n"]
+)
+def test_a_vocabulary_of_another_toolkit_is_refused_with_what_to_give_instead(
+    tmp_path: Path, content: str
+) -> None:
+    path = tmp_path / "dict.txt"
+    path.write_text(content, encoding="utf-8")
+    assert kind_of_file(path) == "sentencepiece"
+    problem = "this is a list of words, .* Give the SentencePiece model or the codes of subword-nmt"
+    with pytest.raises(UserError, match=problem):
+        adopt_tokenizers(adopting("sentencepiece"), {"joint": path}, LINES)
+
+
+def test_codes_without_a_header_are_not_taken_for_a_list_of_words(tmp_path: Path) -> None:
+    path = tmp_path / "codes"
+    path.write_text("e r\nt h</w>\n", encoding="utf-8")
+    with pytest.raises(UserError, match=r"Codes of subword-nmt must begin with '#version: 0\.2'"):
+        adopt_tokenizers(adopting("sentencepiece"), {"joint": path}, LINES)
