@@ -251,7 +251,7 @@ def test_a_full_disk_at_a_save_is_reported_and_training_continues(go: Go, run: P
             limit_files(soft)
 
     with limits_as_before():
-        saving = ("checkpoints.every_steps=1", "training.max_steps=3", "schedule.warmup=1")
+        saving = ("checkpoints.every_steps=1", "training.max_steps=3")
         complete, events = go(*saving, report=full_from_the_first_save_to_the_second)
     assert complete
     (warning,) = warnings(events)

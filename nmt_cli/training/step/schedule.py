@@ -50,14 +50,14 @@ def warmup_steps(config: ScheduleConfig, max_steps: int) -> int:
 
 def long_warmup(config: TrainConfig, steps: int) -> str:
     """Return a warning if more than half of `steps`, the estimated length of the run, are warm-up, else "".
-    Linear and cosine fit their warm-up to the run."""
-    schedule = config.schedule
-    if schedule.kind in ("linear", "cosine") or 2 * schedule.warmup <= steps:
+    Linear and cosine fit their warm-up to the run. A run of fewer than ten steps only tries something."""
+    schedule, fitting = config.schedule, int(SHORT_WARMUP * steps)
+    if schedule.kind in ("linear", "cosine") or 2 * schedule.warmup <= steps or not fitting:
         return ""
     if schedule.kind != "noam":
-        remedy = f"--set schedule.warmup={int(SHORT_WARMUP * steps)}"
+        remedy = f"--set schedule.warmup={fitting}"
     elif config.training.max_epochs:  # linear and cosine have to know the last step
-        remedy = f"--set schedule.kind=inverse-sqrt --set schedule.warmup={int(SHORT_WARMUP * steps)}"
+        remedy = f"--set schedule.kind=inverse-sqrt --set schedule.warmup={fitting}"
     else:
         remedy = "--set schedule.kind=linear"
     # A factor has an effect in noam only, and presets may set it.

@@ -35,8 +35,9 @@ def run(nmt: Nmt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[N
     """Run `nmt train` with a tiny model on the CPU, in this process and one thread."""
     monkeypatch.setattr("nmt_cli.training.setup.run.default_threads", lambda processes: 1)
     file = tmp_path / "tiny.toml"
-    few = ("training.max_steps=2", "schedule.warmup=1", "training.log_every=1", "validation.every_steps=0")
-    file.write_text("\n".join([*TINY, *few]))
+    file.write_text(
+        "\n".join([*TINY, "training.max_steps=2", "training.log_every=1", "validation.every_steps=0"])
+    )
     with signals_as_before():
         yield lambda *arguments: nmt("train", *arguments, "--config", file, "--device", "cpu")
 
@@ -59,14 +60,14 @@ def test_options_are_settings_that_the_run_folder_records(
     run: Nmt, toy_dataset: Path, tmp_path: Path
 ) -> None:
     flags = (
-        *("--max-steps 2 --set training.max_steps=5 --batch-tokens 300 --max-tokens-per-device 77".split()),
+        *("--max-steps 1 --set training.max_steps=5 --batch-tokens 300 --max-tokens-per-device 77".split()),
         *("--seed 9 --validate-every 2 --save-every 1 --deterministic --preset tiny --quiet".split()),
     )
     result = run(toy_dataset, "--out", tmp_path / "run", *flags)
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
     config = settings.read(TrainConfig, tmp_path / "run/config.toml")
     training = config.training
-    assert (training.max_steps, training.max_tokens_per_device, training.seed) == (2, 77, 9)
+    assert (training.max_steps, training.max_tokens_per_device, training.seed) == (1, 77, 9)
     assert training.deterministic
     assert (config.batch.tokens, config.validation.every_steps, config.checkpoints.every_steps) == (300, 2, 1)
     assert (config.schedule.peak, config.model.width) == (0.005, 16)

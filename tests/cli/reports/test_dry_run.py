@@ -7,17 +7,7 @@ import pytest
 
 from tests.cli.conftest import SET_TINY, Nmt
 
-FLAGS = (
-    *SET_TINY,
-    "--device",
-    "cpu",
-    "--max-steps",
-    "6",
-    "--validate-every",
-    "3",
-    "--set",
-    "schedule.warmup=3",
-)
+FLAGS = (*SET_TINY, "--device", "cpu", "--max-steps", "6", "--validate-every", "3")
 
 NAMES = (
     *(

@@ -178,7 +178,7 @@ def test_a_batch_that_does_not_fit_is_halved_as_in_training_with_a_warning(
     go: Go, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tried = short_of_memory(monkeypatch, 150)
-    complete, events = go("training.max_steps=2", "schedule.warmup=1")
+    complete, events = go("training.max_steps=2")
     assert complete
     assert tried[0] > 300 > tried[1] > 150 > tried[2] > 60
     texts = warnings(events)
@@ -187,7 +187,7 @@ def test_a_batch_that_does_not_fit_is_halved_as_in_training_with_a_warning(
 
 
 def test_a_warmup_that_takes_most_of_a_run_is_reported_before_the_first_step(go: Go, tmp_path: Path) -> None:
-    (warning,) = warnings(go(out=tmp_path / "noam")[1])
+    (warning,) = warnings(go("training.max_steps=10", out=tmp_path / "noam")[1])
     assert warning.endswith("For a warm-up that fits, add --set schedule.kind=linear.")
     assert warnings(go("schedule.kind=linear", out=tmp_path / "linear")[1]) == []
     assert lines_of(tmp_path / "linear")[0]["learning_rate"] == pytest.approx(0.75 * 7e-4)

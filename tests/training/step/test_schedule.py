@@ -125,6 +125,7 @@ def test_a_run_by_the_hour_reaches_nine_tenths_of_the_peak_whatever_its_warmup()
         ),
         (["schedule.kind=plateau"], 404, "--set schedule.warmup=40"),
         ([], 8000, ""),
+        ([], 9, ""),
         (["schedule.kind=linear"], 404, ""),
     ],
 )

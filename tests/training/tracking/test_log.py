@@ -333,7 +333,7 @@ def test_a_run_that_continues_the_schedule_of_another_has_a_log_from_its_first_s
 ) -> None:
     go("training.max_steps=2")
     taken = run.rename(tmp_path / "taken")
-    start = (f'start.model="{taken}"', 'start.take=["schedule"]', "schedule.warmup=1")
+    start = (f'start.model="{taken}"', 'start.take=["schedule"]')
     for steps in (4, 6):
         assert warnings(go(*start, f"training.max_steps={steps}")[1]) == []
     assert steps_in(run / "log.jsonl") == [3, 4, 5, 6]

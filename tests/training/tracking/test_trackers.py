@@ -129,7 +129,7 @@ def test_a_resumed_run_keeps_its_id(go: Go, client: Client) -> None:
 
 def test_a_failure_of_the_client_ends_the_curves_but_not_the_run(go: Go, client: Client) -> None:
     client.fails = True
-    complete, events = go(WANDB, "schedule.warmup=1")
+    complete, events = go(WANDB)
     assert complete
     (warning,) = warnings(events)
     assert "nobody there" in warning
