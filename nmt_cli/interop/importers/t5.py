@@ -63,8 +63,7 @@ def read(
     settings.demand("relative_attention_max_distance", FARTHEST)
     named = common_tensors(tensors, _renamed, str(folder))
     tied, rows = torch.equal(named[OUTPUT], named[SOURCE]), len(named[OUTPUT])
-    # Newer versions of transformers write the first setting, older ones only the second.
-    scaled = settings.flag("scale_decoder_outputs", settings.flag("tie_word_embeddings", True))
+    scaled = _divides_output(settings)
     config = _config(settings)
     config = replace(config, scale_embeddings=tied and scaled, tie="all" if tied else "embeddings")
     if scaled:  # if tied, our embeddings are multiplied by the square root of the width again
@@ -76,6 +75,16 @@ def read(
     longest, codes = settings.integer("n_positions", 512), tokenizers.recipe.symbols
     kind, note = ("MADLAD-400", CODE_NOTE.format(codes[0])) if codes else ("T5", PREFIX_NOTE)
     return Foreign(kind, config, tokenizers, imported, longest=longest, notes=[note])
+
+
+def _divides_output(settings: ForeignSettings) -> bool:
+    """Return whether transformers divides the decoder's output by the square root of the width."""
+    if settings.text("model_type") == "mt5":
+        # transformers 5 never divides in mT5, and sets the flag in every file. Version 4 obeyed the flag.
+        is_old = settings.text("transformers_version", "").startswith("4.")
+        return is_old and settings.flag("tie_word_embeddings", False)
+    # Newer versions of transformers write the first setting, older ones only the second.
+    return settings.flag("scale_decoder_outputs", settings.flag("tie_word_embeddings", True))
 
 
 def _config(settings: ForeignSettings) -> ModelConfig:

@@ -1,4 +1,4 @@
-"""T5 and MADLAD-400: ids, logits and translations are those of transformers."""
+"""T5, mT5 and MADLAD-400: ids, logits and translations are those of transformers."""
 
 import json
 import re
@@ -30,6 +30,7 @@ from tests.interop.conftest import (
     assert_mutations_refused,
     assert_refused,
     generated,
+    logits,
     sentences,
     translations,
 )
@@ -42,8 +43,12 @@ SHAPE: dict[str, Any] = {
 KINDS: dict[str, dict[str, Any]] = {
     "t5": {"d_kv": 8, "feed_forward_proj": "relu"},
     "t5 v1.1": {"d_kv": 8, "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False},
+    "mt5": {"d_kv": 8, "feed_forward_proj": "gated-gelu"},
     "madlad": {"d_kv": 12, "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False},
 }
+TIED = ("t5", "mt5")
+"""Kinds that transformers 5 saves with one matrix."""
+
 UNKNOWN = ["…?! ÄÖ 5"]
 LINES = [*sentences("source", 10, seed=3), "abba", "a  b", *UNKNOWN]
 LONG = " ".join(sentences("source", 40, seed=5))
@@ -85,8 +90,9 @@ def spm_of(folder: Path, kind: str) -> list[str]:
 
 
 def t5_folder(folder: Path, kind: str) -> Any:
-    """Write and return a random model as on the Hub, with eight entries that have no piece."""
-    from transformers import T5Config, T5ForConditionalGeneration
+    """Write and return a random model as on the Hub, with eight entries that have no piece. The settings of
+    mT5 are those that transformers 5 writes, and others older."""
+    from transformers import MT5Config, MT5ForConditionalGeneration, T5Config, T5ForConditionalGeneration
 
     folder.mkdir(parents=True)
     size = len(spm_of(folder, kind))
@@ -94,18 +100,27 @@ def t5_folder(folder: Path, kind: str) -> Any:
     if kind == "madlad":
         ids = {"pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 0}
     torch.manual_seed(5)
-    model: Any = T5ForConditionalGeneration(T5Config(vocab_size=size + 8, **SHAPE, **KINDS[kind], **ids))
+    settings = {"vocab_size": size + 8, **SHAPE, **KINDS[kind], **ids}
+    model: Any = (
+        MT5ForConditionalGeneration(MT5Config(**settings))
+        if kind == "mt5"
+        else T5ForConditionalGeneration(T5Config(**settings))
+    )
     model.train(False)
     with torch.no_grad():
-        if kind != "t5":  # else transformers shares one matrix
+        if kind not in TIED:
             model.lm_head.weight = nn.Parameter(torch.empty_like(model.lm_head.weight))
         for name, parameter in model.named_parameters():
             large = "relative" in name or "shared" in name
-            spread = 1.0 if large else 0.5 if kind == "t5" and "EncDec" in name else 0.2
+            spread = 1.0 if large else 0.5 if kind in TIED and "EncDec" in name else 0.2
             nn.init.normal_(parameter, mean=float("layer_norm" in name), std=spread)
         model.lm_head.weight[ids["eos_token_id"]] *= 3.0  # so that translations end
+        if kind == "mt5":  # as large as in T5, which divides them by this
+            model.decoder.final_layer_norm.weight /= SHAPE["d_model"] ** 0.5
     written = model.config.to_dict()
     model.save_pretrained(folder)
+    if kind == "mt5":
+        return model
     old = ("scale_decoder_outputs", "transformers_version", "dtype")
     described = {name: value for name, value in written.items() if name not in old}
     described["tie_word_embeddings"] = kind == "t5"
@@ -138,9 +153,9 @@ def test_lines_become_the_ids_that_their_tokeniser_gives(pair: Pair) -> None:
 
 
 def test_logits_are_theirs_in_double_precision(pair: Pair) -> None:
-    assert_logits_are_theirs(
-        pair.theirs, pair.ours, their_ids(pair, [*LINES[:6], LONG]), their_ids(pair, [*LINES[4:10], LONG])
-    )
+    sources, targets = their_ids(pair, [*LINES[:6], LONG]), their_ids(pair, [*LINES[4:10], LONG])
+    within = 1e-3 if pair.kind == "mt5" else 1e-4  # norms stay in fp32, and mT5 does not divide their sum
+    assert_logits_are_theirs(pair.theirs, pair.ours, sources, targets, within)
 
 
 def options_of(pair: Pair) -> dict[str, Any]:
@@ -209,6 +224,25 @@ def test_settings_of_transformers_5_and_weights_in_parts_give_the_same_model(tmp
         after = read(str(folder), ImportOptions("en", "de"))
         assert after.config == before.config
         assert_equal_tensors(before.tensors, after.tensors)
+
+
+@pytest.mark.parametrize(
+    ("version", "tied", "divided"),
+    [("5.23.0", True, False), ("4.57.1", True, True), ("4.57.1", False, False), (None, True, False)],
+)
+def test_logits_of_mt5_are_divided_only_if_version_4_of_transformers_tied_its_embeddings(
+    version: str | None, tied: bool, divided: bool, tmp_path: Path
+) -> None:
+    folder = tmp_path / "theirs"
+    t5_folder(folder, "mt5")
+    described = json.loads((folder / "config.json").read_text())
+    ids, found = [[5, 6, 7, 1], [8, 1]], []
+    for written in ({}, {"transformers_version": version, "tie_word_embeddings": tied}):
+        (folder / "config.json").write_text(json.dumps(described | written))
+        write(read(str(folder), ImportOptions("en", "de")), out := tmp_path / f"ours {len(found)}")
+        found.append(logits(read_model(out).transformer, ids, ids))
+    divisor = SHAPE["d_model"] ** 0.5 if divided else 1.0
+    assert torch.allclose(found[1], found[0] / divisor, atol=1e-4)
 
 
 @pytest.mark.parametrize(
