@@ -15,8 +15,14 @@ from nmt_cli.interop import weights
 from nmt_cli.interop.exporters.exported import EXCLUDED_BIAS, OVER_LENGTHS
 from nmt_cli.interop.foreign import POSITIONS, Activation, Foreign, ImportOptions
 from nmt_cli.interop.foreign_settings import ForeignSettings, read_settings, read_settings_if_any
+from nmt_cli.interop.importers import m2m100
 from nmt_cli.interop.importers.ctranslate2_binary import read_binary
-from nmt_cli.interop.importers.ctranslate2_text import QUICKMT, tokenizers_beside, vocabularies
+from nmt_cli.interop.importers.ctranslate2_text import (
+    QUICKMT,
+    language_codes,
+    tokenizers_beside,
+    vocabularies,
+)
 from nmt_cli.interop.importers.huggingface import POSITIONS_NOTE
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.self_positions import FARTHEST
@@ -117,6 +123,7 @@ def read_package(path: Path, options: ImportOptions) -> Foreign:
     path = packages[0] if packages else path
     if path.is_dir():
         metadata = read_settings(path / METADATA)
+        metadata.demand("target_prefix", "")
         languages = metadata.text("from_code", ""), metadata.text("to_code", "")
         return _read(path / "model", path, languages, options, ARGOS_SEARCH, "Argos Translate")
     with unpacked(path, PACKAGED) as folder:
@@ -149,8 +156,9 @@ def _read(
     tensors = weights.common_tensors(arrays, _usual_names, str(where))
     described = _described(flags, tensors[weights.OUTPUT].shape[1])
     zeros = described["start"] == "zeros"
-    # Users of Marian's models, which start with zeros, add the end token themselves.
-    bare = not zeros and not settings.flag("add_source_eos", False)
+    codes = language_codes(folder, beside)
+    # Users of Marian's models, which start with zeros, and of M2M100 and NLLB add the end token themselves.
+    bare = not zeros and not codes and not settings.flag("add_source_eos", False)
     rows = len(tensors.get(weights.SOURCE, tensors[weights.OUTPUT])), len(tensors[weights.OUTPUT])
     sides = vocabularies(folder, settings, rows, _excluded(tensors), zeros=zeros, bare=bare)
     described |= weights.architecture(tensors, joint=sides["source"] is sides["target"])
@@ -158,9 +166,10 @@ def _read(
     epsilon = settings.number("layer_norm_epsilon", 1e-6 if described["norm_kind"] == "rms" else 1e-5)
     config = ModelConfig(**described, norm_epsilon=epsilon)
     pair = settings.text("source_lang", languages[0]), settings.text("target_lang", languages[1])
-    tokenizers = tokenizers_beside(beside, options.languages(*pair, beside), sides, bare)
+    tokenizers = tokenizers_beside(beside, options.languages(*pair, beside), sides, bare, codes)
     imported = weights.import_tensors(tensors, str(where), config, tokenizers, alternating=alternating)
     notes = [POSITIONS_NOTE] if zeros and config.positions == "sinusoidal" else []
+    notes += [m2m100.NOTE.format(codes[0])] if codes else []
     return Foreign(kind, config, tokenizers, imported, search, min(LONGEST, config.limit or LONGEST), notes)
 
 

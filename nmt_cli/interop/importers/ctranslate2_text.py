@@ -1,5 +1,6 @@
 """Read the vocabularies of CTranslate2, and the SentencePiece models that its users keep beside them."""
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
@@ -7,7 +8,10 @@ from nmt_cli.errors import UserError
 from nmt_cli.interop.exporters.exported import SPMS, UNUSED
 from nmt_cli.interop.foreign import foreign_tokenizers, foreign_vocabulary
 from nmt_cli.interop.foreign_settings import ForeignSettings, read_file, read_json, read_spm, read_text
+from nmt_cli.interop.importers import m2m100
+from nmt_cli.interop.importers.fairseq import FILLER, MARKS
 from nmt_cli.text.config import TextConfig
+from nmt_cli.text.subword_models.pieces import Pieces
 from nmt_cli.text.tokenizer import SIDES, Side
 from nmt_cli.text.tokenizers import Tokenizers
 from nmt_cli.text.vocabulary import Vocabulary
@@ -19,6 +23,7 @@ SEGMENTERS: Sequence[tuple[str, str]] = (
     QUICKMT,
     ("joint.spm.model", "joint.spm.model"),  # of quickmt
     ("sentencepiece.model", "sentencepiece.model"),  # of Argos Translate
+    (m2m100.SPM, m2m100.SPM),
 )
 """Names of the SentencePiece models of source and target."""
 
@@ -27,22 +32,53 @@ MOSES = TextConfig(unicode="none", quotes=True, punctuation=True, words="moses_e
 
 PADDING = ("<blank>", "<pad>")
 
+LANGUAGE = re.compile(r"__[a-z]{2,3}__|[a-z]{3}_[A-Z][a-z]{3}|[a-z]{2}_[A-Z]{2}")
+"""Language codes of M2M100, NLLB and mBART. Their users put them between the pieces of a text."""
+
+
+def language_codes(folder: Path, beside: Path) -> tuple[str, ...]:
+    """Return the language codes of M2M100 or NLLB in the vocabulary in `folder`, or () for another model.
+    Codes that the SentencePiece model in `beside` segments are texts. Raise `UserError` for a vocabulary that
+    has codes, but is of another model."""
+    entries = _entries(folder, "source")
+    if not any(map(LANGUAGE.fullmatch, entries)):
+        return ()
+    pieces = {piece for model in _spms(beside).values() for piece in Pieces(model).written}
+    codes = tuple(entry for entry in entries if LANGUAGE.fullmatch(entry) and entry not in pieces)
+    if codes and tuple(entries[: len(MARKS)]) != MARKS:
+        raise UserError(
+            f"{folder}: the vocabulary has the language code {codes[0]}, but is not of M2M100 or NLLB, so "
+            "nmt does not know where it belongs. Import the model from which this one was converted."
+        )
+    return codes
+
 
 def tokenizers_beside(
-    folder: Path, languages: tuple[str, str], sides: Mapping[Side, Vocabulary], bare: bool
+    folder: Path,
+    languages: tuple[str, str],
+    sides: Mapping[Side, Vocabulary],
+    bare: bool,
+    codes: tuple[str, ...],
 ) -> Tokenizers:
     """Return tokenisers with the vocabularies `sides` and the SentencePiece models or BPE codes in `folder`.
-    `languages` are source and target. `bare` is `Recipe.bare_source`. Raise `UserError` if there are no
-    models or codes."""
-    for names in SEGMENTERS:
-        if all((folder / name).is_file() for name in names):
-            models = {side: read_spm(folder / name) for side, name in zip(SIDES, names, strict=True)}
-            return foreign_tokenizers(languages, models, sides, bare_source=bare)
+    `languages` are source and target. `bare` is `Recipe.bare_source`. With language `codes`, sentences begin
+    with one. Raise `UserError` if there are no models or BPE codes, or if `codes` lack a language."""
+    begins = tuple(m2m100.code_of(folder, lang, codes) for lang in languages) if codes else ()
+    if models := _spms(folder):
+        return foreign_tokenizers(languages, models, sides, symbols=codes, begins=begins, bare_source=bare)
     if (folder / BPE).is_file():
-        codes = dict.fromkeys(SIDES, read_file(folder / BPE))
-        return foreign_tokenizers(languages, codes, sides, kind="bpe", text=MOSES, bare_source=bare)
+        files = dict.fromkeys(SIDES, read_file(folder / BPE))
+        return foreign_tokenizers(languages, files, sides, kind="bpe", text=MOSES, bare_source=bare)
     listed = ", or ".join(" and ".join(dict.fromkeys(names)) for names in SEGMENTERS)
     raise UserError(f"{folder} has no SentencePiece model ({listed}) and no {BPE}. Copy it there.")
+
+
+def _spms(folder: Path) -> dict[Side, bytes]:
+    """Return the SentencePiece model of each side in `folder`, or {} if there are none."""
+    for names in SEGMENTERS:
+        if all((folder / name).is_file() for name in names):
+            return {side: read_spm(folder / name) for side, name in zip(SIDES, names, strict=True)}
+    return {}
 
 
 def vocabularies(
@@ -95,16 +131,19 @@ def _vocabulary(
     start: str | None = None,
     excluded: Collection[int] = (),
 ) -> Vocabulary:
-    """Return the vocabulary of `entries`, padded to `rows`. Repeated entries are padding. The first of `ends`
-    that is an entry is the end token. Raise `UserError` for a missing token, or too many entries."""
+    """Return the vocabulary of `entries`, padded to `rows`. Repeated entries and fillers are padding. The
+    first of `ends` that is an entry is the end token. Raise `UserError` for a missing token, or too many
+    entries."""
     ids: dict[str | None, int] = {}
     for i, entry in enumerate(entries):
-        ids.setdefault("" if UNUSED.fullmatch(entry) else entry, i)
+        is_filler = UNUSED.fullmatch(entry) or entry.startswith(FILLER)
+        ids.setdefault("" if is_filler else entry, i)
     texts = [entry if ids.get(entry) == i else "" for i, entry in enumerate(entries)]
     unknown, end = settings.text("unk_token", "<unk>"), next(filter(ids.__contains__, ends), ends[0])
     if missing := [token for token in (unknown, end, start) if token is not None and token not in ids]:
         raise UserError(f"{folder}: the vocabulary has no {missing[0]}. Copy the whole folder again.")
-    never = {ids[token] for token in (settings.text("bos_token", "<s>"), *PADDING) if token in ids}
+    specials = (settings.text("bos_token", "<s>"), *PADDING, m2m100.MASK)
+    never = {ids[token] for token in specials if token in ids}
     never |= {*excluded}
     return foreign_vocabulary(
         texts, rows, folder, end=ids[end], unknown=ids[unknown], start=ids.get(start), never=never

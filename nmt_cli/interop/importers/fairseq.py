@@ -46,6 +46,9 @@ OFF = (
 )
 """Settings that nmt does not support."""
 
+LANGUAGE_TOKENS = ("encoder_langtok", "decoder_langtok")
+"""Settings of models for many languages, whose sentences begin with a token that the text does not have."""
+
 MOSES = TextConfig(unicode="none", words="moses")
 CODES, SENTENCEPIECE = ("*codes*", "code", "*.bpe"), ("*.model", "*.spm")
 
@@ -166,6 +169,8 @@ def _config(settings: ForeignSettings, tensors: dict[str, Tensor]) -> ModelConfi
     without padding rows. Raise `UserError` for an unsupported setting, or a decoder of another width."""
     for name in OFF:
         settings.demand(name, False)
+    for name in LANGUAGE_TOKENS:
+        settings.demand(name, False, "")
     settings.demand("decoder_embed_dim", settings.integer("encoder_embed_dim"))
     pre = settings.flag("encoder_normalize_before", False)
     learned = settings.flag("encoder_learned_pos", False)

@@ -17,6 +17,7 @@ import pytest
 import sacremoses
 import sentencepiece
 import torch
+import transformers
 from numpy.typing import NDArray
 from subword_nmt.apply_bpe import BPE
 from subword_nmt.learn_bpe import learn_bpe
@@ -24,6 +25,7 @@ from subword_nmt.learn_bpe import learn_bpe
 from nmt_cli.api import SearchConfig, TranslateConfig, load
 from nmt_cli.checkpoints.finding import languages_of, own_search
 from nmt_cli.checkpoints.foreign import foreign_kind
+from nmt_cli.checkpoints.model_folder import Model, read_model
 from nmt_cli.data.encode import encode_lines
 from nmt_cli.decoding.attention_maps import attention_maps, source_attention
 from nmt_cli.errors import UserError
@@ -34,7 +36,15 @@ from nmt_cli.interop.importers.installed import model_folders
 from nmt_cli.interop.weights import to_halves
 from nmt_cli.model.embedding import sinusoids
 from nmt_cli.text.tokenizers import load_tokenizers
-from tests.interop.conftest import assert_mutations_refused, assert_refused, pieces, sentences, spm
+from tests.interop.conftest import (
+    assert_mutations_refused,
+    assert_refused,
+    logits,
+    m2m100_folder,
+    pieces,
+    sentences,
+    spm,
+)
 from tests.interop.fake_hub import FakeHub, Repository
 
 ctranslate2: Any = pytest.importorskip("ctranslate2")
@@ -192,6 +202,82 @@ def assert_translated_alike(folder: Path, out: Path, beams: Sequence[int], *, en
 def test_translations_are_ctranslate2s(name: str, tmp_path: Path) -> None:
     folder = model(tmp_path / "theirs", **MODELS[name])
     assert_translated_alike(folder, tmp_path / "ours", (1, 4), ended="zeros" in MODELS[name])
+
+
+def assert_scored_alike(
+    folder: Path, ours: Model, pairs: Sequence[tuple[str, str]], *, adds_end: bool = False
+) -> list[tuple[list[int], list[int]]]:
+    """Check the log-probability of each token of the second texts, given the first. CTranslate2 adds the end
+    token to targets and, with `adds_end`, to sources. Return our ids of both."""
+    source, target = ours.identity.tokenizers.source, ours.identity.tokenizers.target
+    ids = [
+        (
+            source.vocabulary.ended(source.encode(source.prepare(one))),
+            target.vocabulary.ended(target.encode(target.prepare(other))),
+        )
+        for one, other in pairs
+    ]
+    translator = ctranslate2.Translator(str(folder), compute_type="float32", intra_threads=1)
+    scored = translator.score_batch(
+        [[source.vocabulary.entries[i] for i in one][: -1 if adds_end else None] for one, _ in ids],
+        [[target.vocabulary.entries[i] for i in other[:-1]] for _, other in ids],
+    )
+    for (one, other), result in zip(ids, scored, strict=True):
+        expected = logits(ours.transformer, [one], [other]).log_softmax(1)
+        chosen = expected.gather(1, torch.tensor(other)[:, None])[:, 0]
+        assert result.log_probs == pytest.approx(chosen.tolist(), abs=1e-3)
+    return ids
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_probabilities_of_given_pairs_are_ctranslate2s(name: str, tmp_path: Path) -> None:
+    folder = model(tmp_path / "theirs", **MODELS[name])
+    write(read(str(folder), LANGUAGES), tmp_path / "ours")
+    pairs = list(zip(*(sentences(side, 12, seed=4) for side in ("source", "target")), strict=True))
+    assert_scored_alike(folder, read_model(tmp_path / "ours"), pairs, adds_end="end" in MODELS[name])
+
+
+MANY = {"m2m100": ("en", "fr"), "nllb": ("eng_Latn", "fra_Latn")}
+"""Source and target language."""
+
+
+def converted(folder: Path, kind: str) -> Path:
+    """Write a random M2M100 or NLLB, and convert it with CTranslate2's converter."""
+    m2m100_folder(folder / kind, kind)
+    if kind == "m2m100":  # the converter needs the list of codes that transformers 5 writes
+        untyped: Any = transformers.M2M100Tokenizer
+        untyped.from_pretrained(folder / kind).save_pretrained(folder / kind)
+    converter = ctranslate2.converters.TransformersConverter(
+        str(folder / kind), copy_files=["sentencepiece.bpe.model"]
+    )
+    converter.convert(str(folder / "theirs"))
+    return folder / "theirs"
+
+
+@pytest.mark.parametrize("kind", MANY)
+def test_sentences_of_m2m100_and_nllb_begin_with_language_codes(kind: str, tmp_path: Path) -> None:
+    source_lang, target_lang = MANY[kind]
+    folder = converted(tmp_path, kind)
+    foreign = read(str(folder), ImportOptions(source_lang, target_lang))
+    assert any("begins with a language code" in note for note in foreign.notes)
+    write(foreign, tmp_path / "ours")
+    pairs = list(zip(*(sentences(side, 12, seed=4) for side in ("source", "target")), strict=True))
+    ids = assert_scored_alike(folder, read_model(tmp_path / "ours"), pairs)
+    untyped: Any = transformers.M2M100Tokenizer if kind == "m2m100" else transformers.NllbTokenizer
+    tokenizer = untyped.from_pretrained(tmp_path / kind, src_lang=source_lang, tgt_lang=target_lang)
+    assert [one for one, _ in ids] == [tokenizer(line).input_ids for line, _ in pairs]
+    assert [other for _, other in ids] == [tokenizer(text_target=line).input_ids for _, line in pairs]
+
+
+def test_language_codes_of_another_vocabulary_are_refused(tmp_path: Path) -> None:
+    folder = converted(tmp_path, "nllb")
+    path = folder / VOCABULARY.name
+    entries = json.loads(path.read_text())
+    path.write_text(json.dumps(["<s>", "</s>", "<pad>", *entries[3:]]))
+    message = "has the language code ace_Arab, but is not of M2M100 or NLLB"
+    assert_refused(folder, message, ImportOptions("eng_Latn", "fra_Latn"))
+    path.write_text(json.dumps(entries))
+    assert_refused(folder, r"has no language de\. It has deu_Latn", ImportOptions("eng_Latn", "de"))
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
@@ -352,6 +438,13 @@ def test_argos_packages_are_imported_from_a_zip_and_from_a_folder(tmp_path: Path
         assert recipe.bare_source
     shutil.copy(path, exported / "another.argosmodel")
     assert_refused(exported, r"has 2 packages\. Name one of them, such as .*another\.argosmodel")
+
+
+def test_a_package_whose_translations_begin_with_a_token_is_refused(tmp_path: Path) -> None:
+    package(tmp_path)
+    path = tmp_path / "translate-en_de-1_0" / "metadata.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "target_prefix": "__de__"}))
+    assert_refused(path.parent, "target_prefix is '__de__', but nmt supports only ''")
 
 
 @pytest.mark.parametrize(

@@ -180,6 +180,15 @@ def test_odd_settings_are_refused_by_name(tmp_path: Path, name: str, value: obje
     assert_refused(tmp_path / "theirs", f"{name} (is|must be) ")
 
 
+@pytest.mark.parametrize(("name", "value"), [("encoder_langtok", "src"), ("decoder_langtok", True)])
+def test_a_model_whose_sentences_begin_with_a_language_is_refused(
+    tmp_path: Path, name: str, value: object
+) -> None:
+    args = argparse.Namespace(**{**settings(), name: value})
+    folder_of(tmp_path / "theirs", {"args": args, "model": fairseqs_tensors(m2m100())}, True)
+    assert_refused(tmp_path / "theirs", f"{name} is .*nmt supports only")
+
+
 @pytest.mark.parametrize("zipped", [True, False], ids=["zip", "legacy"])
 def test_mutated_checkpoints_are_refused_in_a_line(tmp_path: Path, zipped: bool) -> None:
     content = {"args": argparse.Namespace(**settings()), "model": fairseqs_tensors(m2m100())}
