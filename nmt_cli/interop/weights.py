@@ -109,18 +109,22 @@ def import_tensors(
     """Return our tensors in fp32 by our names, for the vocabularies of `tokenizers`.
 
     `tensors` have common names, and our order of channels if sines and cosines are `alternating`. Ignore
-    embeddings that `config.tie` makes equal to another matrix. A missing bias is zeros, except in a norm.
-    Raise `UserError`, which names the file `where`, for a tensor that is missing, unexpected, not finite, or
-    of another shape.
+    embeddings that `config.tie` makes equal to another matrix. A missing bias is zeros, except in a norm, or
+    if the same part of another layer has one. Raise `UserError`, which names the file `where`, for a tensor
+    that is missing, unexpected, not finite, or of another shape.
     """
     order = torch.arange(config.width) if alternating else channel_order(config.width)
     imported: dict[str, Tensor] = {}
     left = {name: tensor for name, tensor in tensors.items() if config.tie not in TIED_BY.get(name, ())}
     source, target = (len(side.vocabulary) for side in (tokenizers.source, tokenizers.target))
+    biased = {match[3] for name in tensors if (match := LAYER.fullmatch(name)) and match[4] == "bias"}
     for one in correspondences(config, source, target):
         parts: list[Tensor] = []
         for name, shape in one.theirs.items():
             if name not in left and OPTIONAL.fullmatch(name):
+                match = LAYER.fullmatch(name)
+                if match and match[3] in biased:
+                    raise UserError(f"{where} has no {name}, but other layers have one. Copy it again.")
                 left[name] = torch.zeros(shape)
             if name not in left:
                 raise UserError(f"{where} has no {name}, so nmt does not support this model.")

@@ -365,6 +365,21 @@ def test_an_unsupported_feature_is_named(name: str, tmp_path: Path) -> None:
     assert_refused(model(tmp_path / "theirs", change=change, **options), expected, LANGUAGES)
 
 
+@pytest.mark.parametrize(
+    ("stack", "part", "name"),
+    [("encoder", "ffn/linear_0", "fc1"), ("decoder", "self_attention/linear_1", "self_attn.out_proj")],
+)
+def test_a_missing_bias_is_refused_if_another_layer_has_it(
+    stack: str, part: str, name: str, tmp_path: Path
+) -> None:
+    def change(spec: Any) -> None:
+        module = ctranslate2.specs.model_spec.index_spec(spec, f"{stack}/layer_1/{part}")
+        module.bias = ctranslate2.specs.model_spec.OPTIONAL
+
+    message = rf"has no {stack}\.layers\.1\.{name}\.bias, but other layers have one"
+    assert_refused(model(tmp_path / "theirs", change=change), message, LANGUAGES)
+
+
 @pytest.mark.parametrize("kind", ["TransformerDecoderSpec", "WhisperSpec"])
 def test_another_kind_of_model_is_named(kind: str, tmp_path: Path) -> None:
     folder = model(tmp_path / "theirs")

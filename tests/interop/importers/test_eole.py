@@ -410,6 +410,14 @@ def test_factors_of_layers_are_refused(tmp_path: Path) -> None:
     assert_refused(tmp_path / "m", f"has {scalar}, which nmt's Transformer lacks", LANGUAGES)
 
 
+def test_a_missing_bias_is_refused_if_another_layer_has_it(tmp_path: Path) -> None:
+    tensors = folder_of_eole(tmp_path / "m", MODELS["biases, tied"])
+    del tensors["decoder.transformer_layers.1.mlp.down_proj.bias"]
+    save_file(tensors, tmp_path / "m" / "model.00.safetensors")
+    message = r"has no decoder\.layers\.1\.fc2\.bias, but other layers have one"
+    assert_refused(tmp_path / "m", message, ImportOptions("en", "de"))
+
+
 def test_codes_of_subword_nmt_are_read(tmp_path: Path) -> None:
     folder = tmp_path / "m"
     folder_of_eole(folder, {})

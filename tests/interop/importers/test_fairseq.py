@@ -172,6 +172,13 @@ def test_odd_tensors_are_refused_by_name(tmp_path: Path, name: str, tensor: Any,
     assert_refused(tmp_path / "theirs", message)
 
 
+def test_a_missing_bias_is_refused_if_another_layer_has_it(tmp_path: Path) -> None:
+    model = fairseqs_tensors(m2m100())
+    del model["encoder.layers.0.fc2.bias"]
+    folder_of(tmp_path / "theirs", {"args": argparse.Namespace(**settings()), "model": model}, True)
+    assert_refused(tmp_path / "theirs", r"has no encoder\.layers\.0\.fc2\.bias, but other layers have one")
+
+
 @pytest.mark.parametrize("value", [torch.ones(3), [[]], 10**600], ids=["tensor", "list", "digits"])
 @pytest.mark.parametrize("name", ["no_scale_embedding", "encoder_layers", "dropout"])
 def test_odd_settings_are_refused_by_name(tmp_path: Path, name: str, value: object) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from nmt_cli.checkpoints.average import average, common_search, read_parts
+from nmt_cli.checkpoints.files import read_tensors, write_tensors
 from nmt_cli.checkpoints.finding import own_search
 from nmt_cli.checkpoints.model_folder import read_model
 from nmt_cli.cli.options import printer
@@ -83,6 +84,15 @@ def test_an_imported_model_is_trained_further_on_its_own_tokeniser(
     bias = [each.transformer.state_dict().get("output_bias") for each in (before, after)]
     assert bias[0] is not None and bias[1] is not None
     assert 0 < float((bias[1] - bias[0]).abs().max()) < 0.1
+
+
+def test_a_missing_bias_is_refused_if_another_layer_has_it(theirs: Path, tmp_path: Path) -> None:
+    shutil.copytree(theirs, tmp_path, dirs_exist_ok=True)
+    tensors = read_tensors(theirs / "model.safetensors")
+    del tensors["model.encoder.layers.2.self_attn.k_proj.bias"]
+    write_tensors(tmp_path / "model.safetensors", tensors)
+    message = r"has no encoder\.layers\.2\.self_attn\.k_proj\.bias, but other layers have one"
+    assert_refused(tmp_path, message)
 
 
 def test_a_run_and_an_empty_file_are_refused_by_name(tmp_path: Path) -> None:

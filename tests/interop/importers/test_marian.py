@@ -177,6 +177,14 @@ def test_an_unsupported_setting_is_refused_by_name(npz: Path, name: str, value: 
     assert_refused(npz, message, ImportOptions("en", "fr"))
 
 
+def test_a_missing_bias_is_refused_if_another_layer_has_it(npz: Path) -> None:
+    arrays = dict(numpy.load(npz / "model.npz"))
+    del arrays["decoder_l2_context_bv"]
+    numpy.savez(npz / "model.npz", **arrays)
+    message = r"has no decoder\.layers\.1\.encoder_attn\.v_proj\.bias, but other layers have one"
+    assert_refused(npz, message, ImportOptions("en", "fr"))
+
+
 def with_ssru(npz: Path, *tied: int) -> dict[str, Any]:
     """Replace self-attention in the decoder by an SSRU. Return the tensors of the SSRU."""
     chosen = numpy.random.default_rng(3)
