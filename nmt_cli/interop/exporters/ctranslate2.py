@@ -22,6 +22,9 @@ NAME, SEARCH = "CTranslate2", importer.STOPPING
 POSITIONS = 1024
 """Rows of the exported table of sinusoids. CTranslate2 truncates longer sentences."""
 
+POSITION_KINDS = ("sinusoidal", "marian", "learned", "rotary", "relative")
+"""Supported values of `model.positions`."""
+
 KINDS: Mapping[Precision, str | None] = {"fp32": None, "fp16": "float16", "int8": "int8"}
 """CTranslate2's name of each precision. None keeps the weights as they are."""
 
@@ -52,9 +55,18 @@ def losses(model: Model) -> list[str]:
     vocabularies = (tokenizers.source.vocabulary, tokenizers.target.vocabulary)
     ends = {exported.named_entries(vocabulary)[vocabulary.end] for vocabulary in vocabularies}
     config = model.identity.config
-    stacks = dict.fromkeys((config, config.of_decoder))
     messages = [
-        message for stack in stacks for message in exported.model_losses(stack, modern=True, d_v=stack.d_k)
+        message
+        for stack in (config, config.of_decoder)
+        for message in exported.model_losses(
+            stack,
+            modern=True,
+            d_v=stack.d_k,
+            activation=tuple(importer.ACTIVATIONS.values()),
+            positions=POSITION_KINDS,
+            norm=("post", "pre"),
+            norm_kind=("layer", "rms"),
+        )
     ]
     return [*dict.fromkeys(messages)] + (["the two sides have different end tokens"] if len(ends) > 1 else [])
 

@@ -54,9 +54,10 @@ def text_losses(tokenizers: Tokenizers) -> list[str]:
 
 def model_losses(config: ModelConfig, *, modern: bool = False, **supported: object) -> list[str]:
     """Return a message for each setting that another toolkit's models cannot have, or []. Require windows of
-    0 and `decoder_history` "attention". `supported` maps more settings to required values. Without `modern`,
-    require `d_k` and `d_v` of width / heads, and the paper's norms, feed-forward layers and scale of
-    embeddings, but allow an epsilon up to `LARGEST_EPSILON`."""
+    0, `decoder_history` "attention", and a known `start`. `supported` maps more settings to the required
+    value, or to a tuple of the values that the toolkit has. Without `modern`, require `d_k` and `d_v` of
+    width / heads, and the paper's norms, feed-forward layers and scale of embeddings, but allow an epsilon up
+    to `LARGEST_EPSILON`."""
     required: dict[str, object] = {}
     widths = {  # of both stacks
         f"model.{name} is {getattr(stack, name)}": getattr(stack, name) == stack.width // stack.heads
@@ -71,9 +72,13 @@ def model_losses(config: ModelConfig, *, modern: bool = False, **supported: obje
             "scale_embeddings": True,
         }
         required["norm_epsilon"] = min(config.norm_epsilon, LARGEST_EPSILON)
-    required |= {"encoder_window": 0, "decoder_window": 0, "decoder_history": "attention", **supported}
-    values = {name: getattr(config, name) for name in required}
-    wrong = [f"model.{name} is {value}" for name, value in values.items() if value != required[name]]
+    required |= {"encoder_window": 0, "decoder_window": 0, "decoder_history": "attention"}
+    required |= {"start": ("mark", "zeros"), **supported}
+    wrong = []
+    for name, allowed in required.items():
+        value = getattr(config, name)
+        if value not in (allowed if isinstance(allowed, tuple) else (allowed,)):
+            wrong.append(f"model.{name} is {value}")
     return [*(message for message, usual in widths.items() if not (usual or modern)), *wrong]
 
 

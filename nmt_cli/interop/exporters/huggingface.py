@@ -18,6 +18,7 @@ from torch.nn import functional as F
 from nmt_cli.checkpoints.files import write_tensors
 from nmt_cli.checkpoints.model_folder import Model, weights
 from nmt_cli.interop.exporters import exported
+from nmt_cli.interop.foreign import Activation
 from nmt_cli.interop.importers import huggingface as importer
 from nmt_cli.interop.weights import (
     BIAS,
@@ -37,6 +38,17 @@ NAME, SEARCH = "transformers", exported.OVER_LENGTHS
 PRECISIONS: Sequence[Precision] = ("fp32", "fp16")
 
 CLASSES = {"post": ("marian", "MarianMTModel"), "pre": ("pegasus", "PegasusForConditionalGeneration")}
+ACTIVATIONS: Mapping[Activation, str] = {
+    "relu": "relu",
+    "gelu": "gelu",
+    "gelu_tanh": "gelu_pytorch_tanh",
+    "swish": "swish",
+}
+"""The name of each `model.activation` in transformers."""
+
+TIES = ("all", "decoder", "none")
+"""Supported values of `model.tie`."""
+
 LONGEST = 1024
 """Maximum number of positions."""
 
@@ -61,12 +73,17 @@ Written by `nmt export`. `nmt import` restores the original model.
 
 def losses(model: Model) -> list[str]:
     """Return a message for each feature of the model that `transformers` lacks, or []. Check settings by
-    `model_losses`. Require "sinusoidal" positions from 0, and a supported `tie`."""
+    `model_losses`. Require "sinusoidal" positions from 0, and a supported activation, norm and `tie`."""
     config = model.identity.config
-    messages = exported.model_losses(config, positions="sinusoidal", first_position=0)
-    if config.tie == "embeddings":
-        messages.append("model.tie is embeddings")
-    elif config.norm == "pre" and config.tie != "all":
+    messages = exported.model_losses(
+        config,
+        positions="sinusoidal",
+        first_position=0,
+        activation=tuple(ACTIVATIONS),
+        norm=tuple(CLASSES),
+        tie=TIES,
+    )
+    if config.norm == "pre" and config.tie in TIES and config.tie != "all":
         messages.append(f"model.tie is {config.tie} in a pre-norm model")
     return messages
 
@@ -175,7 +192,7 @@ def _described(config: ModelConfig) -> dict[str, Any]:
         "encoder_ffn_dim": config.feed_forward,
         "decoder_ffn_dim": config.of_decoder.feed_forward,
         "d_model": config.width,
-        "activation_function": config.activation.replace("gelu_tanh", "gelu_pytorch_tanh"),
+        "activation_function": ACTIVATIONS[config.activation],
         "dropout": config.residual_dropout,
         "attention_dropout": config.attention_dropout,
         "activation_dropout": config.activation_dropout,

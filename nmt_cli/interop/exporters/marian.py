@@ -14,7 +14,7 @@ from torch.nn import functional
 from nmt_cli.checkpoints.model_folder import Model, weights
 from nmt_cli.interop.exporters import exported
 from nmt_cli.interop.importers import marian_yaml
-from nmt_cli.interop.importers.marian import IN_LAYER, OUTSIDE_LAYERS, SETTINGS
+from nmt_cli.interop.importers.marian import ACTIVATIONS, IN_LAYER, OUTSIDE_LAYERS, SETTINGS
 from nmt_cli.interop.weights import BIAS, OUTPUT, SOURCE, TARGET, export_tensors, with_attention_biases
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.runtime.devices import Precision
@@ -59,21 +59,25 @@ UNUSED = (
 
 def losses(model: Model) -> list[str]:
     """Return a message for each feature of the model that Marian lacks, or []. Check settings by
-    `model_losses`. Require "marian" positions from 0 and post-norm. Refuse a start token and gelu. Marian's
-    pre-norm differs: it normalises the queries of self-attention, but not its keys and values."""
+    `model_losses`. Require "marian" positions from 0, post-norm and a supported activation and `tie`. Refuse
+    a start token. Marian's pre-norm differs: it normalises the queries of self-attention, but not its keys
+    and values."""
     config = model.identity.config
-    history = config.decoder_history  # attention and SSRUs
     messages = exported.model_losses(
-        config, positions="marian", first_position=0, norm="post", decoder_history=history
+        config,
+        positions="marian",
+        first_position=0,
+        norm="post",
+        decoder_history=("attention", "ssru"),
+        activation=tuple(ACTIVATIONS.values()),
+        tie=("all", "decoder", "none"),
     )
-    if model.transformer.start is not None:
+    if config.start == "mark" and model.transformer.start is not None:
         messages.append("model.start is mark")
-    if config.tie == "embeddings":
-        messages.append("model.tie is embeddings")
     for name in ("heads", "feed_forward"):
         if (value := getattr(config.of_decoder, name)) != getattr(config, name):
             messages.append(f"model.decoder_{name} is {value}")
-    return messages + ([f"model.activation is {config.activation}"] if "gelu" in config.activation else [])
+    return messages
 
 
 def write(model: Model, folder: Path, precision: str) -> list[str]:

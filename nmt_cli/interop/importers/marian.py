@@ -14,8 +14,8 @@ from nmt_cli.checkpoints.foreign import is_marian_binary
 from nmt_cli.errors import UserError
 from nmt_cli.interop import marian_binary
 from nmt_cli.interop.foreign import (
-    ACTIVATIONS,
     POSITIONS,
+    Activation,
     Foreign,
     ImportOptions,
     foreign_tokenizers,
@@ -34,6 +34,9 @@ from nmt_cli.text.vocabulary import Vocabulary
 SETTINGS = "special:model.yml"
 DECODER = ("decoder.yml", "config.yml", "config.intgemm8bitalpha.yml")
 """Names of the decoder's settings. `MODEL.npz.decoder.yml` comes before them."""
+
+ACTIVATIONS: Mapping[str, Activation] = {"swish": "swish", "relu": "relu"}
+"""Our `model.activation` by Marian's name."""
 
 BROWSER: Mapping[str, Any] = {"beam-size": 1, "normalize": 1.0, "max-length-factor": 2.0}
 """Settings with which Firefox decodes a `.bin`."""
@@ -216,7 +219,6 @@ def _config(settings: ForeignSettings, tensors: Mapping[str, Tensor], options: I
     settings.demand("transformer-postprocess", "dan", "an")
     settings.demand("transformer-postprocess-top", "", "d")
     settings.demand("transformer-postprocess-emb", "d", "")
-    settings.demand("transformer-ffn-activation", "swish", "relu")
     feed_forward = settings.integer("transformer-dim-ffn")
     settings.demand("transformer-decoder-dim-ffn", 0, feed_forward)
     all_tied = settings.flag("tied-embeddings-all", False)
@@ -230,7 +232,7 @@ def _config(settings: ForeignSettings, tensors: Mapping[str, Tensor], options: I
         feed_forward=feed_forward,
         heads=settings.integer("transformer-heads"),
         norm_epsilon=EPSILON,
-        activation=ACTIVATIONS[settings.text("transformer-ffn-activation", "swish")],
+        activation=settings.choice("transformer-ffn-activation", ACTIVATIONS, "swish"),
         positions=POSITIONS[options.positions or "marian"],
         decoder_history="ssru" if recurrent else "attention",
         attention_bias=has_biases(tensors),

@@ -21,10 +21,11 @@ from nmt_cli.checkpoints.finding import own_search
 from nmt_cli.checkpoints.model_folder import Identity, Model, read_model, weights, write_model
 from nmt_cli.data.dataset import TOKENIZERS
 from nmt_cli.errors import UserError
-from nmt_cli.interop.exporters import marian
+from nmt_cli.interop.exporters import huggingface, marian
 from nmt_cli.interop.exporters.exporting import TOOLKITS, export, losses, translator
-from nmt_cli.interop.foreign import ImportOptions, write
+from nmt_cli.interop.foreign import ACTIVATIONS, ImportOptions, write
 from nmt_cli.interop.importers.importing import read
+from nmt_cli.model import layers
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.runtime.atomic import folder_written_whole
 from nmt_cli.text.tokenizers import Tokenizers, load_tokenizers
@@ -366,6 +367,31 @@ def test_an_unsupported_feature_is_named_and_nothing_is_written(
     with pytest.raises(UserError, match=rf"{epsilon}, model\.start is mark\. Use format ctranslate2"):
         export(model, "marian", tmp_path / "theirs")
     assert {path.name for path in tmp_path.iterdir()} == {"ours", "coarse"}
+
+
+@pytest.mark.parametrize("form", TOOLKITS)
+@pytest.mark.parametrize("name", ["activation", "positions", "norm", "norm_kind", "decoder_history", "start"])
+def test_a_choice_that_no_format_knows_is_refused(
+    form: str, name: str, toy_tokenizers: Callable[..., Tokenizers], tmp_path: Path
+) -> None:
+    """A choice that is new in nmt must not become the wrong one, or a name that a toolkit does not have."""
+    known = random_model(tmp_path / "ours", EXPRESSIBLE.get(form, SMALL), toy_tokenizers())
+    assert losses(known, form) == []
+    config = replace(known.identity.config)
+    object.__setattr__(config, name, "new")
+    model = replace(known, identity=replace(known.identity, config=config))
+    assert f"model.{name} is new" in losses(model, form)
+
+
+def test_activations_have_the_names_and_values_of_transformers() -> None:
+    from transformers.activations import ACT2FN
+
+    inputs = torch.linspace(-4, 4, 101)
+    assert {*huggingface.ACTIVATIONS} == {*layers.ACTIVATIONS}
+    for ours, theirs in huggingface.ACTIVATIONS.items():
+        assert torch.allclose(ACT2FN[theirs](inputs), layers.ACTIVATIONS[ours](inputs), atol=1e-6)
+    for theirs, ours in ACTIVATIONS.items():  # those that are imported
+        assert torch.allclose(ACT2FN[theirs](inputs), layers.ACTIVATIONS[ours](inputs), atol=1e-6)
 
 
 def test_pre_norm_is_refused_for_marian_which_normalises_only_queries(
