@@ -47,6 +47,9 @@ FAILED, READER_GONE = 1, 141
 WAITING = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "10000"}
 """How OpenMP's threads wait for each other: they spin for about 0.1 ms and then sleep."""
 
+QUIET = {"HF_HUB_VERBOSITY": "error", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
+"""Variables for --quiet. Otherwise, huggingface_hub prints its progress and repeated requests."""
+
 COMPLETE = "_NMT_COMPLETE"
 """The environment variable that click's completion scripts set."""
 
@@ -135,8 +138,8 @@ def main() -> NoReturn:
     """Run `nmt` on the arguments of this process, and exit. Print an error as a line to stderr, or raise the
     error with --debug. The exit code is 0 for success, 1 for an error, 2 for wrong usage, and 130 for Ctrl-C.
     If the reader of stdout has ended, the code is `READER_GONE`. Change signal handlers, closed standard
-    streams, the format of warnings and variables of OpenMP. If the environment variable `COMPLETE` is set,
-    only print completions for a shell."""
+    streams, the format of warnings, and variables of OpenMP and huggingface_hub. If the environment variable
+    `COMPLETE` is set, only print completions for a shell."""
     _open_streams()
     # A mapped file that is truncated while it is read kills the process. This prints the stack then.
     with suppress(OSError, ValueError):
@@ -145,10 +148,7 @@ def main() -> NoReturn:
         sys.exit(shell_complete(nmt, {}, "nmt", COMPLETE, instruction))
     warnings.formatwarning = _one_line_if_ours
     _handle_signals()
-    # By default, OpenMP's threads spin, which is very slow on a machine that other programs use, too. If they
-    # sleep at once, waking them takes as long as a matrix product.
-    for name, value in WAITING.items() if "OMP_WAIT_POLICY" not in os.environ else ():
-        os.environ.setdefault(name, value)
+    _set_variables()
     try:
         # Not `nmt.main()`, which exits with 1 after Ctrl-C and when the reader of stdout has ended.
         with nmt.make_context("nmt", sys.argv[1:]) as context:
@@ -236,6 +236,16 @@ def _open_streams() -> None:
             if (opened := os.open(os.devnull, os.O_RDWR)) != number:
                 os.dup2(opened, number)
             setattr(sys, name, os.fdopen(number, "r" if name == "stdin" else "w"))
+
+
+def _set_variables() -> None:
+    """Set variables of OpenMP and, with --quiet, of huggingface_hub."""
+    # By default, OpenMP's threads spin, which is very slow on a machine that other programs use, too. If they
+    # sleep at once, waking them takes as long as a matrix product.
+    for name, value in WAITING.items() if "OMP_WAIT_POLICY" not in os.environ else ():
+        os.environ.setdefault(name, value)
+    if "--quiet" in sys.argv:
+        os.environ.update(QUIET)
 
 
 def _failed(*messages: object, code: int = FAILED) -> int:

@@ -1,27 +1,69 @@
 """Download models from the Hugging Face Hub, and publish exports there."""
 
+import hashlib
 import re
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from nmt_cli.errors import UserError
+from nmt_cli.errors import Notice, UserError
 
 PUSH, MESSAGE = "--push needs a client of the Hub", "Export by nmt"
 NAME = re.compile(r"[\w.-]+/[\w.-]+")
+COMMIT = re.compile(r"[0-9a-f]{40}")
+
+PATIENCE = 15
+"""Maximum seconds without an answer to the first request. Later requests are repeated by huggingface_hub."""
 
 
 def download(name: str, patterns: Sequence[str]) -> Path:
-    """Download the files of the model `name` that match `patterns`, and return their folder. Raise
-    `UserError` if `name` is not OWNER/MODEL, the download fails, or huggingface_hub is not installed."""
+    """Download the files of the model `name` that match `patterns`, and return their folder. If the Hub does
+    not answer, return that of an earlier download. Raise `UserError` if `name` is not OWNER/MODEL, the
+    download fails or is damaged, or huggingface_hub is not installed."""
     if not NAME.fullmatch(name):
         raise UserError(
             f"{name} does not exist. Name a model file or folder, or a model on the Hub such as owner/model."
         )
     api = _api(f"{name} does not exist here. To download it from the Hub")
+    warnings.warn(f"Downloading {name} from {api.endpoint} ...", Notice, stacklevel=2)
     with _explained(f"{name} does not exist here, and cannot be downloaded", name, api):
-        return Path(api.snapshot_download(name, allow_patterns=patterns))
+        try:
+            there = api.model_info(name, files_metadata=True, timeout=PATIENCE)
+        except Exception as error:  # perhaps an earlier download can be used
+            try:
+                return Path(api.snapshot_download(name, allow_patterns=patterns, local_files_only=True))
+            except FileNotFoundError:
+                raise error from None
+        # huggingface_hub makes it a part of paths.
+        if not isinstance(there.sha, str) or not COMMIT.fullmatch(there.sha):
+            raise ValueError(f"{api.endpoint} names an invalid commit, {there.sha!s:.60}")
+        folder = Path(api.snapshot_download(name, allow_patterns=patterns))
+        if folder.name != there.sha:
+            raise ValueError("the model was changed during the download. Try again")
+        _check_contents(folder, there.siblings)
+        return folder
+
+
+def _check_contents(folder: Path, listed: Sequence[Any]) -> None:
+    """Compare the files in `folder` with the hashes that the Hub has `listed`. Remove a file that differs,
+    and raise `ValueError`. huggingface_hub compares sizes only."""
+    for file in listed:
+        path = folder / file.rfilename
+        if not path.is_file():
+            continue
+        if file.lfs is not None:
+            name, expected, digest = "SHA-256", file.lfs.sha256, hashlib.sha256()
+        else:  # a blob of Git, which has no other hash
+            name, expected, digest = "hash", file.blob_id, hashlib.sha1(usedforsecurity=False)
+            digest.update(f"blob {path.stat().st_size}\0".encode())
+        with path.open("rb") as stream:
+            while block := stream.read(1 << 20):
+                digest.update(block)
+        if expected is not None and digest.hexdigest() != expected:
+            path.resolve().unlink()
+            raise ValueError(f"{file.rfilename} is damaged (its {name} is not that of the Hub). Try again")
 
 
 def check_pushable(name: str) -> None:
@@ -97,6 +139,7 @@ def _cause(error: Exception, name: str, endpoint: str) -> str:
     if status == 403:
         return f"the token has no permission for {name}. Change it at {endpoint}/settings/tokens."
     of_network = type(error).__module__.startswith("httpx")  # httpx2 in newer versions
+    of_network |= status is not None and status >= 500
     if of_network or isinstance(error, FileNotFoundError):  # neither on the Hub nor in the cache
         return f"{endpoint} cannot be reached. Check the network."
     return " ".join([line for line in str(error).splitlines() if line][:2]).rstrip(".:") + "."

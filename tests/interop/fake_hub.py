@@ -95,7 +95,7 @@ class FakeHub:
         if refusal := self._refusal(name, token):
             return refusal
         repository = self.repositories[name]
-        siblings = [{"rfilename": path} for path in repository.files]
+        siblings = [_sibling(path, content) for path, content in repository.files.items()]
         described = {"id": name, "sha": repository.sha, "private": repository.private, "siblings": siblings}
         return 200, described, {}
 
@@ -107,7 +107,8 @@ class FakeHub:
         if repository.gated and token != "reader":
             return 403, {}, {"X-Error-Code": "GatedRepo"}
         content = repository.files[unquote(path)]
-        return 200, content, {"ETag": f'"{_oid(content)}"', "X-Repo-Commit": repository.sha}
+        etag = hashlib.sha256(content).hexdigest() if len(content) >= LARGE else _oid(content)
+        return 200, content, {"ETag": f'"{etag}"', "X-Repo-Commit": repository.sha}
 
     def _preupload(self, name: str, token: str, body: bytes) -> Answer:
         if refusal := self._refusal(name, token, write=True):
@@ -177,7 +178,22 @@ def _oid(content: bytes) -> str:
 
 
 def _entry(path: str, content: bytes) -> dict[str, Any]:
-    return {"type": "file", "path": path, "size": len(content), "oid": _oid(content)}
+    entry: dict[str, Any] = {"type": "file", "path": path, "size": len(content), "oid": _oid(content)}
+    if len(content) >= LARGE:
+        entry["lfs"] = {"oid": hashlib.sha256(content).hexdigest(), **_pointer(content)}
+    return entry
+
+
+def _pointer(content: bytes) -> dict[str, int]:
+    return {"size": len(content), "pointerSize": 130}
+
+
+def _sibling(path: str, content: bytes) -> dict[str, Any]:
+    """Describe a file as `_entry`, in the form that the description of a repository has."""
+    sibling: dict[str, Any] = {"rfilename": path, "size": len(content), "blobId": _oid(content)}
+    if len(content) >= LARGE:
+        sibling["lfs"] = {"sha256": hashlib.sha256(content).hexdigest(), **_pointer(content)}
+    return sibling
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """`nmt import` on the command line: its output, its errors, and the use of its models."""
 
 import errno
+import hashlib
 import json
 import os
 import re
@@ -10,7 +11,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from subprocess import CompletedProcess
+from subprocess import CompletedProcess, run
 from typing import Any
 
 import pytest
@@ -21,11 +22,12 @@ from nmt_cli.checkpoints.finding import own_search
 from nmt_cli.checkpoints.model_folder import read_model
 from nmt_cli.cli.options import printer
 from nmt_cli.decoding.config import SearchConfig
-from nmt_cli.errors import UserError
+from nmt_cli.errors import Notice, UserError
 from nmt_cli.interop.foreign import ImportOptions, write
 from nmt_cli.interop.foreign_settings import ForeignSettings
 from nmt_cli.interop.importers.importing import read
 from tests.interop.conftest import (
+    assert_equal_tensors,
     assert_mutations_refused,
     assert_refused,
     marian_folder,
@@ -287,6 +289,72 @@ def test_without_the_network_or_the_client_the_error_names_the_remedy(
             assert_refused("owner/model", message)
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     assert_refused("owner/model", r"To download it from the Hub: pip install huggingface_hub\.")
+
+
+@pytest.mark.slow
+def test_quiet_commands_print_neither_progress_nor_retries_of_a_download(
+    hub: FakeHub, tmp_path: Path
+) -> None:
+    hub.repositories["owner/model"] = Repository({"config.json": b"{}"})
+    hub.failing["/tree/"] = (503, {}, {})
+    variables = {"HF_ENDPOINT": hub.address, "HF_HOME": str(tmp_path / "home"), "HF_HUB_DISABLE_XET": "1"}
+    command = [
+        sys.executable,
+        "-m",
+        "nmt_cli",
+        "import",
+        "owner/model",
+        "--out",
+        str(tmp_path / "m"),
+        "--quiet",
+    ]
+    result = run(command, env=os.environ | variables, capture_output=True, text=True)
+    assert (result.returncode, result.stderr.count("\n")) == (1, 1), result.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("model.safetensors", "SHA-256"), ("vocab.json", "hash")], ids=["LFS", "Git"]
+)
+def test_a_download_of_another_content_is_refused_and_not_kept(
+    name: str, kind: str, theirs: Path, tmp_path: Path, hub: FakeHub
+) -> None:
+    stored = repository(theirs)
+    hub.repositories["owner/model"] = stored
+    content = stored.files[name]
+    other = content[:-1] + bytes([content[-1] ^ 1])
+    etag = hashlib.sha256(content).hexdigest()
+    headers = {"ETag": f'"{etag}"', "X-Repo-Commit": stored.sha}
+    hub.failing[f"resolve/{stored.sha}/{name}"] = (200, other, headers)
+    message = f"cannot be downloaded: {name} is damaged .its {kind} is not that of the Hub.. Try again"
+    assert_refused("owner/model", message)
+    hub.failing.clear()
+    model = read("owner/model", ImportOptions())
+    assert_equal_tensors(model.tensors, read(str(theirs), ImportOptions()).tensors)
+
+
+def test_a_commit_that_is_a_path_is_refused_before_use(tmp_path: Path, hub: FakeHub) -> None:
+    described = {"id": "owner/model", "sha": "../../../../x", "siblings": [{"rfilename": "config.json"}]}
+    hub.failing["/api/models/owner/model"] = (200, described, {})
+    assert_refused("owner/model", r"names an invalid commit, \.\./\.\./\.\./\.\./x")
+    assert not any("tree" in line or "resolve" in line for line in hub.requests)
+    assert [*tmp_path.rglob("x")] == []
+
+
+def test_a_hub_that_does_not_answer_is_given_up_and_an_earlier_download_used(
+    theirs: Path, tmp_path: Path, hub: FakeHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nmt_cli.interop.hub.PATIENCE", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        news = pytest.warns(Notice, match=f"Downloading owner/model from {address}")
+        with used(address, tmp_path / "cache"), news:
+            assert_refused("owner/model", f"{address} cannot be reached. Check the network")
+        with used(hub.address, tmp_path / "cache"):
+            hub.repositories["owner/model"] = repository(theirs)
+            read("owner/model", ImportOptions())
+        with used(address, tmp_path / "cache"):
+            model = read("owner/model", ImportOptions())
+    assert_equal_tensors(model.tensors, read(str(theirs), ImportOptions()).tensors)
 
 
 def test_a_full_disk_is_reported(hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
