@@ -15,8 +15,14 @@ MAX_BYTES = 1 << 28
 
 
 def read_ordinary(path: Path) -> bytes:
-    """Return a file's content. Raise `UserError` for a pipe, device or folder, or over `MAX_BYTES`."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # by default, opening a pipe waits for a writer
+    """Return a file's content. Raise `UserError` for a pipe, device or folder, for a name that no file can
+    have, or over `MAX_BYTES`."""
+    try:
+        descriptor = os.open(
+            path, os.O_RDONLY | os.O_NONBLOCK
+        )  # by default, opening a pipe waits for a writer
+    except ValueError as error:  # the name has a NUL, or is not Unicode
+        raise UserError(f"{path} is not the name of a file. Copy the whole folder again.") from error
     try:
         status = os.fstat(descriptor)
         if stat.S_ISREG(status.st_mode) and status.st_size <= MAX_BYTES:

@@ -1,5 +1,6 @@
 """Read zip files from outside. Each member is checked before it is used."""
 
+import errno
 import re
 import stat
 import zipfile
@@ -21,7 +22,8 @@ SMALL = 1 << 20
 """Size in bytes up to which a member may have any ratio."""
 
 DAMAGE = (zipfile.BadZipFile, EOFError, zlib.error, LZMAError, NotImplementedError, RuntimeError, ValueError)
-"""Errors of `zipfile` for damaged or encrypted archives. bzip2 raises an `OSError` without a number."""
+"""Errors of `zipfile` for damaged or encrypted archives. bzip2 raises an `OSError` without a number, and
+seeking to a negative place one with EINVAL."""
 
 
 @contextmanager
@@ -32,7 +34,7 @@ def opened(path: Path) -> Iterator[zipfile.ZipFile]:
         with zipfile.ZipFile(path) as archive:
             yield archive
     except (*DAMAGE, OSError) as error:
-        if isinstance(error, OSError) and error.errno:
+        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
             raise
         raise UserError(f"{path} is not a complete zip archive ({error}). Copy it again.") from error
 
@@ -40,13 +42,17 @@ def opened(path: Path) -> Iterator[zipfile.ZipFile]:
 @contextmanager
 def unpacked(path: Path, names: re.Pattern[str]) -> Iterator[Path]:
     """Yield a temporary folder with the members of a zip file that have `names`. Raise `UserError` for a
-    damaged file, or if such a member is hostile."""
+    damaged file, or if such a member is hostile. In a `UserError` of the block, replace the folder, which is
+    gone then, by the zip file."""
     with TemporaryDirectory() as folder:
         with opened(path) as archive:
             needed = [info for info in archive.infolist() if names.fullmatch(info.filename)]
             refuse_hostile(path, needed)
             archive.extractall(folder, needed)
-        yield Path(folder)
+        try:
+            yield Path(folder)
+        except UserError as error:
+            raise UserError(*(str(text).replace(folder, str(path)) for text in error.args)) from error
 
 
 def check_whole(path: Path) -> None:

@@ -40,6 +40,12 @@ def test_a_missing_file_is_an_error_that_names_it(tmp_path: Path) -> None:
         read_ordinary(tmp_path / "nowhere")
 
 
+@pytest.mark.parametrize("name", ["a\0b", "a\ud800b"], ids=["NUL", "surrogate"])
+def test_a_name_that_no_file_can_have_is_an_error(name: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="is not the name of a file"):
+        read_ordinary(tmp_path / name)
+
+
 @pytest.mark.parametrize("brackets", [b"[", b'{"a":'])
 def test_deeply_nested_json_is_an_error(brackets: bytes) -> None:
     with pytest.raises(ValueError, match="nested too deeply"):

@@ -1,12 +1,14 @@
 """Zip files from outside are refused if they are hostile or damaged."""
 
+import re
 import stat
 import zipfile
 from pathlib import Path
 
 import pytest
 
-from nmt_cli.runtime.zips import check_whole
+from nmt_cli.errors import UserError
+from nmt_cli.runtime.zips import check_whole, unpacked
 from tests.checks import refusal
 
 CENTRAL = b"PK\x01\x02"
@@ -54,3 +56,19 @@ def test_a_forged_archive_is_refused(
     content[position : position + len(value)] = value
     path.write_bytes(content)
     assert why in refusal(check_whole, path)
+
+
+def test_an_archive_that_misses_bytes_in_the_middle_is_named(tmp_path: Path) -> None:
+    path = archive(tmp_path / "a.zip", "a", "".join(map(str, range(300))))
+    content = path.read_bytes()
+    path.write_bytes(content[:60] + content[100:])  # so that offsets are negative
+    message = f"{re.escape(str(path))} is not a complete zip archive"
+    with pytest.raises(UserError, match=message), unpacked(path, re.compile(".*")):
+        pass
+
+
+def test_an_error_about_a_member_names_the_archive_instead_of_the_temporary_folder(tmp_path: Path) -> None:
+    path = archive(tmp_path / "a.zip", "a", "text")
+    message = f"^{re.escape(str(path))}/a is wrong; {re.escape(str(path))} too$"
+    with pytest.raises(UserError, match=message), unpacked(path, re.compile(".*")) as folder:
+        raise UserError(f"{folder / 'a'} is wrong", f"{folder} too")

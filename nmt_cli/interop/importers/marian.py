@@ -262,7 +262,8 @@ def _vocabulary_files(folder: Path, decoder: Mapping[str, Any]) -> dict[Side, Pa
     file_names = decoder.get("vocabs")
     files = [folder / str(name) for name in file_names] if isinstance(file_names, list) else []
     inside = Path(os.path.realpath(folder))  # unlike resolve, it accepts circular links
-    files = [path for path in files if Path(os.path.realpath(path)).parent == inside and path.is_file()]
+    # First is_file(), because realpath() fails for names that no file can have, such as with a NUL.
+    files = [path for path in files if path.is_file() and Path(os.path.realpath(path)).parent == inside]
     files = files or sorted(folder.glob("*vocab*.yml")) or sorted(folder.glob("*vocab*.spm"))
     files = files or sorted(folder.glob("*.spm"))
     if not files:

@@ -361,6 +361,10 @@ def folder(tmp_path: Path) -> Path:
             {"transforms_configs": {"sentencepiece": {"src_subword_model": "x/en.spm"}}},
             r"m/en\.spm is missing",
         ),
+        (
+            {"transforms_configs": {"sentencepiece": {"src_subword_model": "x/e\0n.spm"}}},
+            "is not the name of a file",
+        ),
     ],
     ids=str,
 )

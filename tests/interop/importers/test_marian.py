@@ -189,6 +189,14 @@ def test_a_missing_bias_is_refused_if_another_layer_has_it(npz: Path) -> None:
     assert_refused(npz, message, ImportOptions("en", "fr"))
 
 
+@pytest.mark.parametrize("name", ["a\\0.yml", "a\\ud800.yml"])
+def test_a_vocabulary_with_a_name_that_no_file_can_have_is_ignored(npz: Path, name: str) -> None:
+    text = (npz / "decoder.yml").read_text()
+    (npz / "decoder.yml").write_text(text.replace("  - vocab.yml", f'  - "{name}"'))
+    foreign = read(str(npz), ImportOptions("en", "fr"))  # it takes the only vocabulary in the folder
+    assert len(foreign.tokenizers.source.vocabulary) > 50
+
+
 def with_ssru(npz: Path, *tied: int) -> dict[str, Any]:
     """Replace self-attention in the decoder by an SSRU. Return the tensors of the SSRU."""
     chosen = numpy.random.default_rng(3)
