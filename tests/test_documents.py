@@ -54,6 +54,20 @@ def test_links_lead_to_files_and_commands_have_these_options(path: Path) -> None
     assert [unknown for words in commands(text) if (unknown := unknown_options(words))] == []
 
 
+def test_the_guide_for_additions_names_files_and_names_that_exist() -> None:
+    guide = (ROOT / "nmt_cli" / "README.md").read_text(encoding="utf-8").split("\n## Adding to it\n")[1]
+    guide = guide.split("\n## ")[0]
+    named = re.findall(r"`([\w/]+(?:/|\.(?:py|toml)))`", guide)
+    folders = (ROOT, ROOT / "nmt_cli")
+    assert len(named) > 30
+    assert [name for name in named if not any((folder / name).exists() for folder in folders)] == []
+    pairs = re.findall(r"`(\w+)`\s(?:in|of)\s`([\w/]+\.py)`", guide)
+    assert len(pairs) > 5
+    for name, file in pairs:
+        path = next(folder / file for folder in folders if (folder / file).exists())
+        assert re.search(rf"^(def |class )?{name}\b", path.read_text(encoding="utf-8"), re.MULTILINE), name
+
+
 def test_numbers_of_the_readme_are_those_of_the_linked_pages() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     results = (ROOT / "recipes" / "benchmarks" / "results.md").read_text(encoding="utf-8")

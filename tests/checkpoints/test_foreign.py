@@ -15,7 +15,10 @@ import pytest
 import torch
 
 from nmt_cli.checkpoints.finding import find_model
-from nmt_cli.checkpoints.foreign import Format, foreign_kind
+from nmt_cli.checkpoints.foreign import ForeignKind, Format, Imported, foreign_kind
+from nmt_cli.errors import UserError
+from nmt_cli.interop.foreign import ImportOptions
+from nmt_cli.interop.importers.importing import SUPPORTED, read
 from tests.checks import refusal
 
 FAIRSEQ = {
@@ -50,6 +53,11 @@ def write_ctranslate2(folder: Path) -> Path:
     (folder / "model.bin").write_bytes(ctranslate2_model())
     (folder / "shared_vocabulary.json").write_text("[]")
     return folder
+
+
+def write_argos(folder: Path) -> Path:
+    (folder / "metadata.json").write_text('{"from_code": "en", "to_code": "de"}')
+    return folder / "metadata.json"
 
 
 def write_marian(folder: Path) -> Path:
@@ -114,6 +122,7 @@ BARE_FAIRSEQ = {name: FAIRSEQ[name] for name in ("args", "model")}
 KINDS: dict[str, list[Callable[[Path], Path]]] = {
     "Hugging Face": [write_huggingface],
     "CTranslate2": [write_ctranslate2],
+    "Argos Translate": [write_argos],
     "Marian": [write_marian],
     "fairseq": [
         write_torch(FAIRSEQ, zipped=True),
@@ -143,6 +152,21 @@ def test_a_model_is_recognised_by_its_file_and_by_its_folder_and_refused(
     assert foreign_kind(path) == foreign_kind(tmp_path) == kind
     described = f"in {kind} format" if kind in get_args(Format) else f"of {kind}"
     assert refusal(find_model, path).startswith(f"{path} is a model {described}, not of nmt. ")
+
+
+def test_every_kind_has_a_case_above() -> None:
+    assert {*KINDS} == {*get_args(ForeignKind)}
+
+
+@pytest.mark.parametrize("kind", get_args(Imported))
+def test_a_kind_that_is_imported_has_a_reader_and_is_in_the_list_of_supported_ones(
+    kind: str, tmp_path: Path
+) -> None:
+    assert kind in SUPPORTED
+    KINDS[kind][0](tmp_path)
+    with pytest.raises(UserError) as caught:  # because the files are not complete
+        read(str(tmp_path), ImportOptions("en", "de"))
+    assert SUPPORTED not in str(caught.value)
 
 
 def test_a_folder_with_weights_and_their_conversions_is_a_model_of_hugging_face(tmp_path: Path) -> None:
