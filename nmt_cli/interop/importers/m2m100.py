@@ -4,7 +4,7 @@ Every source and target sentence begins with its language code. M2M100 lists its
 has no `vocab.json`: its ids are the ids of the SentencePiece model plus 1.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from nmt_cli.errors import UserError
@@ -28,6 +28,16 @@ KIND = "m2m_100"
 SPM, VOCABULARY, FAST = "sentencepiece.bpe.model", "vocab.json", "tokenizer.json"
 SPECIAL_TOKENS, TOKENIZER = "special_tokens_map.json", "tokenizer_config.json"
 MASK = "<mask>"
+
+M2M100 = (
+    "af am ar ast az ba be bg bn br bs ca ceb cs cy da de el en es et fa ff fi fr fy ga gd gl gu ha he "
+    "hi hr ht hu hy id ig ilo is it ja jv ka kk km kn ko lb lg ln lo lt lv mg mk ml mn mr ms my ne nl "
+    "no ns oc or pa pl ps pt ro ru sd si sk sl so sq sr ss su sv sw ta th tl tn tr uk ur uz vi wo xh yi "
+    "yo zh zu"
+)
+KNOWN: Mapping[str, str] = {"m2m100": M2M100, "wmt21": "en ha is ja cs ru zh de"}
+"""The languages of each `language_codes`, in the order of their ids. Tokenisers that transformers 5 made from
+files are saved with this name only."""
 
 SHOWN = 6
 """Number of languages that an error lists."""
@@ -90,9 +100,13 @@ def _added(folder: Path, pieces: int) -> dict[int, str]:
         files = [read_settings_if_any(folder / name) for name in (SPECIAL_TOKENS, TOKENIZER)]
         keys = ("additional_special_tokens", "extra_special_tokens")
         listed = next(filter(None, (file.list_of(key, str) for file in files for key in keys)), None)
+        if not listed and "language_codes" in files[1]:
+            known = files[1].choice("language_codes", KNOWN, "m2m100")
+            listed = [f"__{code}__" for code in known.split()]
         if not listed:
             raise UserError(
-                f"{folder} names no languages ({FAST}, {SPECIAL_TOKENS}). Download the whole folder."
+                f"{folder} names no languages: it has neither {FAST} nor a list in {SPECIAL_TOKENS} or "
+                f"{TOKENIZER}, where language_codes is missing, too. Download the whole folder."
             )
         mask = [] if (folder / VOCABULARY).is_file() else [MASK]
         codes = dict(enumerate([*listed, *mask], start=pieces))

@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 from transformers import M2M100ForConditionalGeneration, M2M100Tokenizer, NllbTokenizer
+from transformers.models.m2m_100.tokenization_m2m_100 import FAIRSEQ_LANGUAGE_CODES
 
 from nmt_cli.checkpoints.model_folder import Model, read_model
 from nmt_cli.interop.foreign import ImportOptions, write
 from nmt_cli.interop.importers.importing import read
+from nmt_cli.interop.importers.m2m100 import KNOWN
 from tests.interop.conftest import (
     LANGUAGES,
     assert_found,
@@ -159,3 +161,30 @@ def test_codes_have_the_ids_of_the_installed_transformers(nllb: Path, tmp_path: 
     ours = read(str(tmp_path), ImportOptions(target_lang="fra_Latn")).tokenizers
     assert ours.recipe.source_lang == "eng_Latn"
     assert [*ours.source.encode(ours.source.prepare("abba")), 2] == tokenizer("abba").input_ids
+
+
+def test_the_known_lists_of_codes_are_those_of_transformers() -> None:
+    assert {name: listed.split() for name, listed in KNOWN.items()} == FAIRSEQ_LANGUAGE_CODES
+
+
+@pytest.mark.parametrize("codes", ["m2m100", "wmt21", "klingon"])
+def test_a_tokeniser_saved_with_the_name_of_its_codes_only_has_the_same_ids(
+    codes: str, tmp_path: Path
+) -> None:
+    folder = tmp_path / "theirs"
+    m2m100_folder(folder, "m2m100")
+    files = (folder / name for name in ("vocab.json", "sentencepiece.bpe.model"))
+    known = codes if codes != "klingon" else "m2m100"
+    theirs: Any = M2M100Tokenizer(*map(str, files), language_codes=known, src_lang="de", tgt_lang="zh")  # type: ignore[no-untyped-call]
+    (folder / "special_tokens_map.json").unlink()
+    theirs.save_pretrained(folder)
+    described = json.loads((folder / "tokenizer_config.json").read_text())
+    assert described["extra_special_tokens"] == []
+    (folder / "tokenizer_config.json").write_text(json.dumps(described | {"language_codes": codes}))
+    if codes != known:
+        assert_refused(folder, "language_codes is klingon. nmt supports m2m100, wmt21")
+        return
+    ours = read(str(folder), ImportOptions()).tokenizers
+    assert [*ours.source.encode(ours.source.prepare("abba")), 2] == theirs("abba").input_ids
+    assert [*ours.target.encode(ours.target.prepare("abba")), 2] == theirs(text_target="abba").input_ids
+    assert len(ours.recipe.symbols) == {"m2m100": 100, "wmt21": 8}[codes]
