@@ -34,8 +34,9 @@ def download(name: str, patterns: Sequence[str]) -> Path:
         except Exception as error:  # perhaps an earlier download can be used
             try:
                 return Path(api.snapshot_download(name, allow_patterns=patterns, local_files_only=True))
-            except FileNotFoundError:
-                raise error from None
+            except FileNotFoundError as missing:
+                response = getattr(error, "response", None)
+                raise (missing if response is not None and response.status_code >= 500 else error) from None
         # huggingface_hub makes it a part of paths.
         if not isinstance(there.sha, str) or not COMMIT.fullmatch(there.sha):
             raise ValueError(f"{api.endpoint} names an invalid commit, {there.sha!s:.60}")
@@ -139,7 +140,6 @@ def _cause(error: Exception, name: str, endpoint: str) -> str:
     if status == 403:
         return f"the token has no permission for {name}. Change it at {endpoint}/settings/tokens."
     of_network = type(error).__module__.startswith("httpx")  # httpx2 in newer versions
-    of_network |= status is not None and status >= 500
     if of_network or isinstance(error, FileNotFoundError):  # neither on the Hub nor in the cache
         return f"{endpoint} cannot be reached. Check the network."
     return " ".join([line for line in str(error).splitlines() if line][:2]).rstrip(".:") + "."

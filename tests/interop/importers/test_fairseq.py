@@ -22,9 +22,11 @@ from tests.interop.conftest import (
     assert_logits_are_theirs,
     assert_mutations_refused,
     assert_refused,
+    logits,
     pieces,
     spm,
 )
+from tests.interop.oracle import PostNorm
 
 WIDTH, LAYERS = 32, 2
 
@@ -146,6 +148,19 @@ def test_a_post_norm_model_with_learned_positions_is_read(tmp_path: Path) -> Non
     for side, ours in (("encoder", "source"), ("decoder", "target")):
         expected = tables[side][2:18, channel_order(WIDTH)]  # fairseq's rows 0 and 1 are padding
         assert torch.equal(model.tensors[f"{ours}_embedding.positions.table"], expected)
+    write(model, tmp_path / "ours")
+    source, target = [7, 30, 12, 2], [9, 4, 41, 5, 2]
+    found = logits(read_model(tmp_path / "ours").transformer, [source], [target]).log_softmax(1)
+    weights = {name: tensor.detach().double().numpy() for name, tensor in tensors.items()}
+    theirs = PostNorm(weights, heads=4, epsilon=1e-5, activation=lambda x: x.clip(0))
+    embedded = [
+        weights[f"{side}.embed_tokens.weight"][ids] * WIDTH**0.5
+        + weights[f"{side}.embed_positions.weight"][2 : 2 + len(ids)]
+        for side, ids in (("encoder", source), ("decoder", [2, *target[:-1]]))
+    ]
+    scores = theirs.log_probabilities(*embedded, weights["decoder.output_projection.weight"])
+    assert scores.std() > 0.5
+    assert numpy.abs(found.numpy() - scores).max() < 1e-3
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import sys
 import zipfile
 from copy import deepcopy
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,7 @@ from tests.interop.conftest import (
     sentences,
     spm,
 )
+from tests.interop.oracle import PostNorm
 
 if TYPE_CHECKING:
     from transformers import MarianMTModel
@@ -103,6 +105,48 @@ def test_an_npz_comes_back_with_the_same_weights(faithful: Model, npz: Path, tmp
     text = f">>fra<< {sentences('source', 5)[4]}"
     assert back.identity.tokenizers.source.encode(text) == faithful.identity.tokenizers.source.encode(text)
     assert back.description["search"]["beam"] == 4
+
+
+def by_fairseqs_names(arrays: dict[str, Any]) -> dict[str, Any]:
+    """Return Marian's tensors of layers by fairseq's names. Marian multiplies by matrices from the right."""
+    named = {}
+    for stack, number in product(("encoder", "decoder"), (1, 2, 3)):
+        theirs, ours = f"{stack}_l{number}", f"{stack}.layers.{number - 1}"
+        for part, module in (("self", "self_attn"), ("context", "encoder_attn")):
+            if f"{theirs}_{part}_Wq" not in arrays:
+                continue
+            for kind in "qkvo":
+                name = f"{ours}.{module}.{'out' if kind == 'o' else kind}_proj"
+                named[f"{name}.weight"] = arrays[f"{theirs}_{part}_W{kind}"].T
+                named[f"{name}.bias"] = arrays[f"{theirs}_{part}_b{kind}"][0]
+            named[f"{ours}.{module}_layer_norm.weight"] = arrays[f"{theirs}_{part}_Wo_ln_scale"][0]
+            named[f"{ours}.{module}_layer_norm.bias"] = arrays[f"{theirs}_{part}_Wo_ln_bias"][0]
+        if f"{theirs}_ffn_W1" in arrays:
+            for i in (1, 2):
+                named[f"{ours}.fc{i}.weight"] = arrays[f"{theirs}_ffn_W{i}"].T
+                named[f"{ours}.fc{i}.bias"] = arrays[f"{theirs}_ffn_b{i}"][0]
+            named[f"{ours}.final_layer_norm.weight"] = arrays[f"{theirs}_ffn_ffn_ln_scale"][0]
+            named[f"{ours}.final_layer_norm.bias"] = arrays[f"{theirs}_ffn_ffn_ln_bias"][0]
+    return named
+
+
+def test_probabilities_of_given_pairs_are_those_of_marians_formulas(npz: Path, tmp_path: Path) -> None:
+    """Marian starts with zeros, and its sinusoids are sines and then cosines."""
+    write(read(str(npz), ImportOptions("en", "fr")), tmp_path / "back")
+    stored = numpy.load(npz / "model.npz")
+    arrays = {name: stored[name].astype(float) for name in stored if not name.startswith("special")}
+    source, target = [5, 9, 30, 0], [7, 31, 12, 44, 0]
+    angles = numpy.arange(5)[:, None] * 10000.0 ** (-numpy.arange(16) / 15)
+    positions = numpy.concatenate([numpy.sin(angles), numpy.cos(angles)], 1)
+    embedded = arrays["Wemb"] * 32**0.5
+    inputs = numpy.concatenate([numpy.zeros((1, 32)), embedded[target[:-1]]])
+    theirs = PostNorm(by_fairseqs_names(arrays), 4, 1e-6, lambda x: x / (1 + numpy.exp(-x)))
+    scores = theirs.log_probabilities(
+        embedded[source] + positions[:4], inputs + positions, arrays["Wemb"], arrays["decoder_ff_logit_out_b"]
+    )
+    found = logits(read_model(tmp_path / "back").transformer, [source], [target]).log_softmax(1)
+    assert scores.std() > 0.5
+    assert numpy.abs(found.numpy() - scores).max() < 1e-3
 
 
 def zipped(npz: Path, path: Path, method: int, **more: bytes) -> Path:

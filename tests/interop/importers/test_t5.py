@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 import sentencepiece
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from nmt_cli.checkpoints.model_folder import Model, read_model
@@ -236,7 +236,7 @@ def test_logits_of_mt5_are_divided_only_if_version_4_of_transformers_tied_its_em
     folder = tmp_path / "theirs"
     t5_folder(folder, "mt5")
     described = json.loads((folder / "config.json").read_text())
-    ids, found = [[5, 6, 7, 1], [8, 1]], []
+    ids, found = [[5, 6, 7, 1], [8, 1]], list[Tensor]()
     for written in ({}, {"transformers_version": version, "tie_word_embeddings": tied}):
         (folder / "config.json").write_text(json.dumps(described | written))
         write(read(str(folder), ImportOptions("en", "de")), out := tmp_path / f"ours {len(found)}")
