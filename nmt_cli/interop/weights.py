@@ -6,7 +6,7 @@ reorders the channels.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -117,14 +117,11 @@ def import_tensors(
     imported: dict[str, Tensor] = {}
     left = {name: tensor for name, tensor in tensors.items() if config.tie not in TIED_BY.get(name, ())}
     source, target = (len(side.vocabulary) for side in (tokenizers.source, tokenizers.target))
-    biased = {match[3] for name in tensors if (match := LAYER.fullmatch(name)) and match[4] == "bias"}
     for one in correspondences(config, source, target):
         parts: list[Tensor] = []
         for name, shape in one.theirs.items():
             if name not in left and OPTIONAL.fullmatch(name):
-                match = LAYER.fullmatch(name)
-                if match and match[3] in biased:
-                    raise UserError(f"{where} has no {name}, but other layers have one. Copy it again.")
+                _refuse_bias_of_other_layers(name, tensors, where)
                 left[name] = torch.zeros(shape)
             if name not in left:
                 raise UserError(f"{where} has no {name}, so nmt does not support this model.")
@@ -143,6 +140,14 @@ def import_tensors(
             f"{where} has {min(left)}, which nmt's Transformer lacks. It is another kind of model."
         )
     return imported
+
+
+def _refuse_bias_of_other_layers(missing: str, names: Iterable[str], where: str) -> None:
+    """Raise `UserError` if `names` have the bias `missing` in another layer. Errors name the file `where`."""
+    layer = LAYER.fullmatch(missing)
+    others = [match for match in map(LAYER.fullmatch, names) if match and match[4] == "bias"]
+    if layer and layer[3] in {match[3] for match in others}:
+        raise UserError(f"{where} has no {missing}, but other layers have one. Copy it again.")
 
 
 def export_tensors(

@@ -25,7 +25,8 @@ class PostNorm:
     def norm(self, name: str, x: Array) -> Array:
         centred = x - x.mean(-1, keepdims=True)
         scaled = centred / numpy.sqrt((centred**2).mean(-1, keepdims=True) + self.epsilon)
-        return scaled * self.weights[f"{name}.weight"] + self.weights[f"{name}.bias"]
+        normed: Array = scaled * self.weights[f"{name}.weight"] + self.weights[f"{name}.bias"]
+        return normed
 
     def attention(self, name: str, x: Array, memory: Array, *, causal: bool) -> Array:
         query, key, value = (

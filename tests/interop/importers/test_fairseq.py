@@ -153,12 +153,12 @@ def test_a_post_norm_model_with_learned_positions_is_read(tmp_path: Path) -> Non
     found = logits(read_model(tmp_path / "ours").transformer, [source], [target]).log_softmax(1)
     weights = {name: tensor.detach().double().numpy() for name, tensor in tensors.items()}
     theirs = PostNorm(weights, heads=4, epsilon=1e-5, activation=lambda x: x.clip(0))
-    embedded = [
+    embedded, inputs = [
         weights[f"{side}.embed_tokens.weight"][ids] * WIDTH**0.5
         + weights[f"{side}.embed_positions.weight"][2 : 2 + len(ids)]
         for side, ids in (("encoder", source), ("decoder", [2, *target[:-1]]))
     ]
-    scores = theirs.log_probabilities(*embedded, weights["decoder.output_projection.weight"])
+    scores = theirs.log_probabilities(embedded, inputs, weights["decoder.output_projection.weight"])
     assert scores.std() > 0.5
     assert numpy.abs(found.numpy() - scores).max() < 1e-3
 
