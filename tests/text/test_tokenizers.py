@@ -192,7 +192,10 @@ def test_a_saved_folder_gives_the_same_tokenisers(
 
 def test_fingerprints_differ_between_tokenisers() -> None:
     tokenizers = [
-        learnt(variant, bytes_, joint) for variant in VARIANTS for bytes_ in (0, 1) for joint in (0, 1)
+        learnt(variant, bytes_, joint)
+        for variant in VARIANTS
+        for bytes_ in (False, True)
+        for joint in (False, True)
     ]
     assert len({tokenizers.fingerprint for tokenizers in tokenizers}) == len(tokenizers)
 
