@@ -96,9 +96,8 @@ def cases(world: Path) -> list[Case]:
         Case("scores", world / "scores", scores, nothing, 2, True),
         Case("settings", world / "settings", settings, nothing, 2, True),
         Case("train settings", world / "train settings", configured, nothing, 1, True),
-        Case("report", GOLDEN / "run", "report {copy} --out {copy}/out.html", nothing, 2, True),
+        Case("report", GOLDEN / "run", "report {copy} --out {copy}/out.svg", nothing, 2, True),
         *(Case(f"info {base.name}", base, "info {copy}", nothing, 1, True) for base in described),
-        Case("info text", world / "text", "info {copy}/in.gz", nothing, 1, True),
         *(Case(name, world / name, imported, nothing, 2, True) for name in IMPORTED),
         Case("zip", world / "zip", imported.replace("{copy} ", "{copy}/model.zip "), nothing, 1, True),
     ]
