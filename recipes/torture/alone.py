@@ -33,8 +33,11 @@ Scored = tuple[str, float]
 @click.option("--lines", default=2000, show_default=True, help="Number of lines to read from stdin.")
 @click.option("--precision", multiple=True, default=["fp32", "int8"], show_default=True)
 def main(model: Path, lines: int, precision: Sequence[str]) -> None:
-    """Print the number of translations that differ between sizes of a batch. Exit with 1 if any differs."""
+    """Print the number of translations that differ between sizes of a batch. Exit with 1 if any differs, or
+    if stdin is empty."""
     texts = [line.rstrip("\n") for line in islice(sys.stdin, lines)]
+    if not texts:
+        raise SystemExit("Nothing was translated: stdin is empty.")
     different = 0
     for kind in precision:
         with api.load(model, device="cpu", precision=kind, threads=1) as loaded:  # type: ignore[arg-type]

@@ -41,7 +41,13 @@ BLOCK_PAIRS, BLOCKS_PER_PART = 20, 4
 
 
 @click.command()
-@click.option("--mutations", default=60, show_default=True, help="Number of damaged files of each kind.")
+@click.option(
+    "--mutations",
+    default=60,
+    type=click.IntRange(1),
+    show_default=True,
+    help="Number of damaged files of each kind.",
+)
 @click.option("--seed", default=1, show_default=True)
 def main(mutations: int, seed: int) -> None:
     """Print a table of the outcomes. Exit with 1 if any was wrong."""
@@ -53,7 +59,7 @@ def main(mutations: int, seed: int) -> None:
         damage_parts(folder / "dataset", command, mutations, random, tally)
         damage_kernels(folder, mutations, random, tally)
     print_table(tally, "file, damage")
-    sys.exit(bool(tally.wrong))
+    sys.exit(tally.failed)
 
 
 def preprocess_command(folder: Path, random: Random) -> list[str]:

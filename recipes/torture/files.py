@@ -47,7 +47,7 @@ class Reference:
 
 
 @click.command()
-@click.option("--mutations", default=10_000, help="Number of files to damage.")
+@click.option("--mutations", default=10_000, type=click.IntRange(1), help="Number of files to damage.")
 @click.option("--seed", default=1)
 @click.option("--only", type=int, help="Number of one mutation to reproduce.")
 @click.option("--case", "names", multiple=True, help="Damage the files of these commands only.")
@@ -82,7 +82,7 @@ def main(
     print_table(files, "file")
     print()
     print_table(faults)
-    raise SystemExit(bool(faults.wrong))
+    raise SystemExit(faults.failed)
 
 
 def _stored(outcomes: Path | None) -> dict[int, Entry]:

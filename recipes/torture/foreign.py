@@ -141,16 +141,16 @@ def damaged(folder: Path, file: str, number: int, seed: int, expected: Foreign) 
 
 
 @click.command()
-@click.option("--mutations", default=1000, help="Number of mutations of each file.")
+@click.option("--mutations", default=1000, type=click.IntRange(1), help="Number of mutations of each file.")
 @click.option("--seed", default=1)
 @click.option("--only", type=int, help="Number of one mutation to reproduce.")
 @click.option("--file", "names", multiple=True, help="Damage only these files.")
 def main(mutations: int, seed: int, only: int | None, names: tuple[str, ...]) -> None:
-    """Print a table of the outcomes. Exit with 1 if any is wrong."""
+    """Print a table of the outcomes. Exit with 1 if any is wrong, or if no file has one of the names."""
     torch.set_num_threads(1)
     for kind_of_limit, limit in MEMORY_LIMIT.items():
         resource.setrlimit(kind_of_limit, (limit, limit))
-    wrong = 0
+    tried = wrong = 0
     with tempfile.TemporaryDirectory(prefix="nmt-foreign-") as world:
         make_world(Path(world))
         print("| file | refused in one line | imported | wrong |\n|---|---|---|---|", flush=True)
@@ -161,6 +161,7 @@ def main(mutations: int, seed: int, only: int | None, names: tuple[str, ...]) ->
                 outcomes = [damaged(Path(world) / kind, file, number, seed, expected) for number in numbers]
                 counts = Counter(outcomes)
                 faults = {outcome: n for outcome, n in counts.items() if outcome not in ("model", "refused")}
+                tried += len(outcomes)
                 wrong += sum(faults.values())
                 line = (counts["refused"], counts["model"], sum(faults.values()))
                 print(f"| {kind} {file} | {' | '.join(f'{n:,}' for n in line)} |", flush=True)
@@ -168,7 +169,7 @@ def main(mutations: int, seed: int, only: int | None, names: tuple[str, ...]) ->
                     click.echo(f"{kind} {file} {outcomes.index(fault)}: {fault}", err=True)
     megabytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
     print(f"\n{megabytes:,} MB maximum memory, {time.process_time():.0f} s of CPU time")
-    raise SystemExit(1 if wrong else 0)
+    raise SystemExit(wrong > 0 or not tried)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
 """Coverage-guided fuzzing of the readers of foreign files. Each must return a result or a plain error.
 
-pip install atheris                                     for Python 3.11 to 3.13 on Linux
 python -m recipes.torture.fuzz json --seconds 120       one reader; failing inputs go to the working folder
 python -m recipes.torture.fuzz                          all readers, a minute each
+
+atheris, which chooses the inputs, has wheels for Linux on x86-64 only.
 
 A reader may raise `UserError`, or an `OSError` of the system. Any other exception or a crash is a fault.
 """
@@ -30,10 +31,9 @@ Reader = Callable[[Path], object]
 @click.option("--seed", default=1, show_default=True)
 @click.option("--in-this-process", is_flag=True, hidden=True)
 def main(names: tuple[str, ...], seconds: int, seed: int, in_this_process: bool) -> None:
-    """Fuzz the named readers, or all without names. Exit with 1 if any reader fails."""
+    """Fuzz the named readers, or all without names. Exit with 1 if any reader fails or gets no input."""
     if find_spec("atheris") is None:
-        print("Nothing was fuzzed: atheris is not installed (pip install atheris).")
-        return
+        raise SystemExit("Nothing was fuzzed: atheris is not installed (pip install atheris).")
     if in_this_process:
         fuzz(names[0], seconds, seed)
         return
@@ -47,7 +47,7 @@ def main(names: tuple[str, ...], seconds: int, seed: int, in_this_process: bool)
         done = subprocess.run(command, capture_output=True, text=True, errors="replace")
         inputs, speed, reached = summary(done.stderr)
         print(f"| {name} | {inputs:,} | {speed:,} | {reached:,} | {int(done.returncode != 0)} |", flush=True)
-        if done.returncode:
+        if done.returncode or not inputs:
             failed.append(name)
             print(done.stderr[-3000:], file=sys.stderr)
     raise SystemExit(bool(failed))

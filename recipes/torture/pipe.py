@@ -45,7 +45,7 @@ Sample = tuple[int, float]
 
 
 @click.command()
-@click.option("--lines", default=200_000, show_default=True, help="Number of lines.")
+@click.option("--lines", default=200_000, type=click.IntRange(1), show_default=True, help="Number of lines.")
 @click.option("--trickle", default=300, show_default=True, help="Number of lines sent one at a time.")
 @click.option("--seed", default=1, show_default=True)
 def main(lines: int, trickle: int, seed: int) -> None:

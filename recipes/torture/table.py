@@ -22,6 +22,11 @@ class Tally:
         if outcome == "wrong":
             self.wrong.append(f"{fault}: {message}")
 
+    @property
+    def failed(self) -> bool:
+        """Whether an outcome is wrong, or nothing was tried, which proves nothing."""
+        return bool(self.wrong) or not self.counts
+
 
 def print_table(tally: Tally, heading: str = "fault") -> None:
     """Print a row for each fault and one for all, then the wrong outcomes. `heading` is that of column 1."""
@@ -31,3 +36,5 @@ def print_table(tally: Tally, heading: str = "fault") -> None:
         print(f"| {fault} | {' | '.join(f'{count:,}' for count in row)} |")
     for line in tally.wrong:
         print(f"\nwrong: {line}")
+    if not tally.counts:
+        print("\nwrong: nothing was tried")

@@ -313,7 +313,7 @@ def main(seed: int, minutes: float, only: int | None) -> None:
     with tempfile.TemporaryDirectory(prefix="nmt-torture-") as folder:
         tally = campaign(Path(folder), seed, minutes, only=only)
     print_table(tally)
-    sys.exit(bool(tally.wrong))
+    sys.exit(tally.failed)
 
 
 if __name__ == "__main__":
