@@ -9,7 +9,7 @@ TESTS = env -u PYTHONDONTWRITEBYTECODE OMP_NUM_THREADS=1 $(VENV)/pytest -n auto 
 
 PORTABLE = avx2 one-core no-home c-locale umask
 
-.PHONY: install demo quick test portable test-gpu torture check release-check format site bench bench-gpu gpu-report
+.PHONY: install demo quick test portable test-gpu torture torture-short check release-check format site bench bench-gpu gpu-report
 
 install: $(if $(filter .venv/bin,$(VENV)),.venv/installed)
 
@@ -44,16 +44,18 @@ portable: install  ## all tests in each environment of PORTABLE
 test-gpu: install  ## the tests that need a CUDA device
 	$(VENV)/python3 -m pytest -m gpu
 
-torture: install  ## faults for twenty minutes; TORTURE="--seed 2" for others
-	$(VENV)/python3 -m recipes.torture.training --minutes 10 $(TORTURE)
-	$(VENV)/python3 -m recipes.torture.files --mutations 3000 $(TORTURE)
-	$(VENV)/python3 -m recipes.torture.foreign --mutations 200 $(TORTURE)
-	$(VENV)/python3 -m recipes.torture.caches $(TORTURE)
-	$(VENV)/python3 -m recipes.torture.pipe --lines 20000 $(TORTURE)
-	$(VENV)/python3 -m recipes.torture.pages --rounds 5 $(TORTURE)
-	$(VENV)/python3 -m recipes.torture.connections --rounds 4 $(TORTURE)
-	$(VENV)/python3 -m recipes.torture.fuzz --seconds 10 $(TORTURE)
-	head -n 200 tests/golden/corpus/valid.en | $(VENV)/python3 -m recipes.torture.alone
+torture torture-short: install  ## faults for twenty minutes, or for two; TORTURE="--seed 2" for others
+	$(VENV)/python3 -m recipes.torture.training $(if $(SHORT),--only 1,--minutes 10) $(TORTURE)
+	$(VENV)/python3 -m recipes.torture.files --mutations $(if $(SHORT),20,3000) $(TORTURE)
+	$(VENV)/python3 -m recipes.torture.foreign --mutations $(if $(SHORT),2,200) $(TORTURE)
+	$(VENV)/python3 -m recipes.torture.caches $(if $(SHORT),--mutations 1) $(TORTURE)
+	$(VENV)/python3 -m recipes.torture.pipe $(if $(SHORT),--lines 500 --trickle 20,--lines 20000) $(TORTURE)
+	$(VENV)/python3 -m recipes.torture.pages --rounds $(if $(SHORT),1,5) $(TORTURE)
+	$(VENV)/python3 -m recipes.torture.connections $(if $(SHORT),--rounds 1 --kind "not HTTP",--rounds 4) $(TORTURE)
+	$(VENV)/python3 -m recipes.torture.fuzz $(if $(SHORT),npz sgm --seconds 2,--seconds 10) $(TORTURE)
+	cat tests/golden/corpus/*.en | $(VENV)/python3 -m recipes.torture.alone $(if $(SHORT),--lines 20)
+
+torture-short: SHORT = 1
 
 check: install  ## all that CI runs
 	$(VENV)/ruff format --check .
