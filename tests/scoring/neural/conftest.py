@@ -67,7 +67,7 @@ def weights(options: dict[str, Any]) -> dict[str, torch.Tensor]:
     shapes |= {"layerwise_attention.gamma": (1,), "hidden2tag.weight": (4, WIDTH), "hidden2tag.bias": (4,)}
     draws = torch.Generator().manual_seed(len(str(options)))
     tensors = {
-        name: 0.3 * torch.randn(*shape, generator=draws) + float("Norm.weight" in name)
+        name: 0.3 * torch.randn(*shape, generator=draws, dtype=torch.float32) + float("Norm.weight" in name)
         for name, shape in shapes.items()
     }
     # A buffer, as old versions of transformers write.
