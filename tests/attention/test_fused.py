@@ -33,7 +33,8 @@ BORDERS = [15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129]
 
 @pytest.fixture
 def assert_earned(differentiate: Differentiate) -> Callable[..., None]:
-    """Check that `fused` errs at most twice as much as plain PyTorch in the same dtype.
+    """Check that `fused` errs at most twice as much as plain PyTorch in the same dtype, and by 1e-5 of the
+    largest number, since PyTorch may round luckily in fp32.
 
     It compares the output and the gradients with float64.
     """
@@ -44,7 +45,7 @@ def assert_earned(differentiate: Differentiate) -> Callable[..., None]:
         ours = differentiate(fused_attend, batch, **settings)
         for name, right, theirs, mine in zip(("out", "dq", "dk", "dv"), exact, plain, ours, strict=True):
             assert mine.shape == theirs.shape and mine.dtype == theirs.dtype
-            allowed = 2 * _largest(theirs - right) + 1e-6
+            allowed = 2 * _largest(theirs - right) + 1e-5 * _largest(right)
             assert _largest(mine - right) <= allowed, f"{name}: {_largest(mine - right)} > {allowed}"
 
     return check
@@ -172,7 +173,7 @@ def test_one_tile_and_streaming_give_the_same_results(
     exact = differentiate(reference.attend, batch, torch.float64, seed=seed, **settings)
     plain = differentiate(reference.attend, batch, seed=seed, **settings)
     for one, other, right, theirs in zip(tile, streamed, exact, plain, strict=True):
-        assert _largest(one - other) <= 2 * _largest(theirs - right) + 1e-6
+        assert _largest(one - other) <= 2 * _largest(theirs - right) + 1e-5 * _largest(right)
 
 
 @pytest.mark.parametrize(

@@ -107,7 +107,7 @@ def test_other_segments_do_not_affect_a_segment(random_ragged: MakeBatch) -> Non
 def test_the_compiler_may_fuse_earlier_operations() -> None:
     """Fuse the computation of queries, keys and values, so that they have no memory to view."""
     layout = Layout.of([3, 1, 4])
-    packed = torch.randn(8, 3, 2, 4, requires_grad=True)
+    packed = torch.randn(8, 3, 2, 4, dtype=torch.float64, requires_grad=True)
 
     def attend(packed_T3HD: Tensor) -> Tensor:
         q, k, v = (packed_T3HD * 2).unbind(1)

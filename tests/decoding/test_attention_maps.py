@@ -149,7 +149,7 @@ def test_a_model_packed_to_translate_has_the_maps_of_its_exact_weights(
     for ours, theirs in zip(attention_maps(packed, pairs), attention_maps(exact, pairs), strict=True):
         for kind in ("encoder", "decoder", "cross"):
             weights = getattr(theirs, kind)
-            torch.testing.assert_close(getattr(ours, kind).to(weights), weights, rtol=0, atol=1e-5)
+            torch.testing.assert_close(getattr(ours, kind).to(weights), weights, rtol=0, atol=1e-4)
 
 
 def test_maps_that_were_not_recorded_are_an_error(

@@ -102,7 +102,7 @@ def test_a_rotary_model_with_rms_norm_and_swiglu_is_the_papers_formulas(
     actual = model.logits(model(*pairs))
     slices = zip(pairs[2].slices(), pairs[3].slices(), strict=True)
     expected = torch.cat([by_formulas(model, pairs[0][s], pairs[1][t]) for s, t in slices])
-    assert (actual - expected).abs().max() <= 1e-5
+    assert (actual - expected).abs().max() <= 1e-4
     assert expected.std() > 0.1
 
 

@@ -54,7 +54,7 @@ def test_the_ragged_model_equals_a_padded_one_written_by_hand(
     inputs = batch(*zip(*pairs, strict=True))
     fp32 = model.logits(model(*inputs))
     expected = hand_padded(model, *inputs)
-    assert (fp32 - expected).abs().max() < 1e-5
+    assert (fp32 - expected).abs().max() < 1e-4
     model.double()
     assert (model.logits(model(*inputs)) - hand_padded(model, *inputs)).abs().max() < 1e-12
 
@@ -75,14 +75,14 @@ def test_the_logits_of_a_pair_do_not_depend_on_the_rest_of_its_batch(
     build: Callable[..., Transformer],
     batch: Callable[..., Batch],
 ) -> None:
-    model, index = build(CONFIGS[name]), min(index, len(other_pairs))
+    model, index = build(CONFIGS[name]).double(), min(index, len(other_pairs))
     source_S, inputs_T, source, target = batch(
         *zip(*other_pairs[:index], pair, *other_pairs[index:], strict=True)
     )
     its_source, its_inputs = list(source.slices())[index], list(target.slices())[index]
     together = model.logits(model(source_S, inputs_T, source, target))[its_inputs]
     alone = model(source_S[its_source], inputs_T[its_inputs], Layout.of(pair[:1]), Layout.of(pair[1:]))
-    assert (together - model.logits(alone)).abs().max() < 1e-5
+    assert (together - model.logits(alone)).abs().max() < 1e-12
 
 
 @torch.no_grad()
@@ -90,10 +90,10 @@ def test_a_layout_for_longer_sentences_changes_nothing(
     build: Callable[..., Transformer], batch: Callable[..., Batch]
 ) -> None:
     for config in (POST, CONFIGS["windows"]):
-        model, (source_S, inputs_T, source, target) = build(config), batch([5, 2], [1, 9])
+        model, (source_S, inputs_T, source, target) = build(config).double(), batch([5, 2], [1, 9])
         wider = Layout.of([5, 2], longest=16), Layout.of([1, 9], longest=32)
         expected = model(source_S, inputs_T, source, target)
-        assert (model(source_S, inputs_T, *wider) - expected).abs().max() < 1e-5
+        assert (model(source_S, inputs_T, *wider) - expected).abs().max() < 1e-12
 
 
 @pytest.mark.parametrize(

@@ -78,7 +78,7 @@ def test_fp32_gives_the_logits_of_the_plain_model(
     batch: Callable[..., Batch],
 ) -> None:
     model, some = build(CONFIGS[name]), batch([7] * sentences, [5] * sentences)
-    assert (run(packed_as(model, "fp32"), some) - run(model, some)).abs().max() < 1e-5
+    assert (run(packed_as(model, "fp32"), some) - run(model, some)).abs().max() < 1e-4
 
 
 @pytest.mark.parametrize("run", [logits, stepped], ids=["whole", "step by step"])

@@ -418,5 +418,5 @@ def test_checking_rarely_for_finished_sentences_changes_no_result(
     for key, hypotheses in expected.items():
         for one, other in zip(hypotheses or [], actual[key] or [], strict=True):
             assert other.tokens == one.tokens
-            assert other.score == pytest.approx(one.score, abs=1e-5)
-            assert list(other.token_scores) == pytest.approx(list(one.token_scores), abs=1e-5)
+            assert other.score == pytest.approx(one.score, abs=1e-4)
+            assert list(other.token_scores) == pytest.approx(list(one.token_scores), abs=1e-4)

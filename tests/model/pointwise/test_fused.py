@@ -29,7 +29,7 @@ def assert_at_most_twice_the_error(
 ) -> None:
     """Compare errors of `compute` with those of `plain`, in the output and the gradients of `inputs`.
 
-    Up to twice the error is allowed, plus 1e-6.
+    Up to twice the error is allowed, plus 1e-5 of the largest number, since `plain` may be lucky in fp32.
     """
 
     def differentiated(function: Callable[..., Tensor], exact: bool = False) -> list[Tensor]:
@@ -40,7 +40,7 @@ def assert_at_most_twice_the_error(
     results = differentiated(plain, exact=True), differentiated(plain), differentiated(compute)
     for exact, theirs, ours in zip(*results, strict=True):
         assert ours.dtype == theirs.dtype and ours.shape == theirs.shape
-        assert (ours - exact).abs().max() <= 2 * (theirs - exact).abs().max() + 1e-6
+        assert (ours - exact).abs().max() <= 2 * (theirs - exact).abs().max() + 1e-5 * exact.abs().max()
 
 
 @pytest.mark.parametrize("dtype", [*DTYPES, torch.float64], ids=str)

@@ -80,7 +80,8 @@ def test_orthogonalised_matrices_are_those_of_torch_to_rounding_of_bf16(shape: t
         parameter.grad = matrix
         torch.optim.Muon([parameter], lr=1.0, weight_decay=0.0).step()  # type: ignore[no-untyped-call]
         expected = -parameter.detach() / max(1.0, shape[0] / shape[1]) ** 0.5
-        torch.testing.assert_close(ours, expected, rtol=0, atol=0.03)
+        # Two orders of bf16 products differ by 0.03, and one iteration too few by 0.34.
+        assert (ours - expected).norm() < 0.1 * expected.norm()
 
 
 @pytest.mark.parametrize("shape", [(16, 16), (16, 48), (48, 16), (1, 8)], ids=str)
