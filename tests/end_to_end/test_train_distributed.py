@@ -61,7 +61,7 @@ import torch
 def compiled(model, dynamic):
     def forward(*inputs):
         if os.environ["RANK"] == "1" and not calls:
-            time.sleep(6)
+            time.sleep(15)
         calls.append(1)
         return model(*inputs)
     calls = []
@@ -174,7 +174,7 @@ def test_a_rank_may_compile_for_longer_than_the_timeout(
     tmp_path: Path, toy_dataset: Path, start: Callable[..., Popen[str]]
 ) -> None:
     (tmp_path / "slow.py").write_text(SLOW_TO_COMPILE + RUN)
-    settings = ("--set", "training.compile=on", "--set", "training.rank_timeout=3", "--validate-every", 4)
+    settings = ("--set", "training.compile=on", "--set", "training.rank_timeout=10", "--validate-every", 4)
     for steps in (4, 8):  # the second run resumes
         command = arguments(toy_dataset, tmp_path / "run", *settings, "--max-steps", steps)
         succeed(start([*TORCHRUN, tmp_path / "slow.py", *command]))

@@ -202,11 +202,11 @@ class Thread:
 
     def gather(self, value: Any) -> list[Any]:
         self.values[self.process.rank] = value
-        self.barrier.wait(20)
+        self.barrier.wait(300)
         return list(self.values)
 
     def meet(self, doing: str) -> None:
-        self.barrier.wait(20)
+        self.barrier.wait(300)
 
 
 @pytest.mark.parametrize("world", [2, 3, 40], ids="{} ranks".format)

@@ -156,7 +156,7 @@ def test_closing_wakes_callers_and_workers() -> None:
         thread.start()
     queue.close(ValueError("why"))
     for thread in threads:
-        thread.join(10)
+        thread.join(PATIENCE)
     assert sorted(results) == ["None", "why"]
     with pytest.raises(Closed):
         queue.take(ONE, 1, 1, [])
