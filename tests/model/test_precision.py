@@ -99,5 +99,5 @@ def test_a_bf16_residual_stream_changes_the_dtype_between_layers_and_hardly_the_
     with torch.autocast("cpu", torch.bfloat16), torch.no_grad():
         expected, actual = wide(*inputs), narrow(*inputs)
     assert seen == [torch.bfloat16]
-    assert 0 < float((actual - expected).abs().max()) < 0.1
+    assert 0 < float((actual - expected).abs().max()) < 0.3
     assert torch.equal(wide(*inputs), narrow(*inputs))  # nothing is narrowed without autocast
