@@ -117,9 +117,11 @@ def check_browser(folder: Path, browser: str) -> None:
 
 def rendered(browser: str, page: Path) -> str:
     """Return the HTML of a page after the browser has run its scripts."""
-    options = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking")
-    # Charts are drawn with the first frame, which a busy machine may not have shown by the end.
-    options += ("--run-all-compositor-stages-before-draw",)
+    options = (
+        *("--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"),
+        # Charts are drawn with the first frame, which a busy machine may not have shown by the end.
+        "--run-all-compositor-stages-before-draw",
+    )
     with tempfile.TemporaryDirectory() as profile:
         target = (f"--user-data-dir={profile}", "--virtual-time-budget=3000", "--dump-dom", page.as_uri())
         done = subprocess.run([browser, *options, *target], capture_output=True, timeout=120, check=True)

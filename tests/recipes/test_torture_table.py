@@ -29,14 +29,13 @@ def test_faults_are_counted_by_kind_and_wrong_outcomes_are_listed(capsys: pytest
 def test_a_campaign_fails_if_an_outcome_is_wrong_or_nothing_was_tried(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    tally = Tally()
-    assert tally.failed
-    print_table(tally)
+    empty, clean, wrong = Tally(), Tally(), Tally()
+    clean.add("kill", "clean")
+    wrong.add("kill", "clean")
+    wrong.add("bit", "wrong", "seed 7: other weights")
+    assert [tally.failed for tally in (empty, clean, wrong)] == [True, False, True]
+    print_table(empty)
     assert capsys.readouterr().out.splitlines()[-1] == "wrong: nothing was tried"
-    tally.add("kill", "clean")
-    assert not tally.failed
-    tally.add("bit", "wrong", "seed 7: other weights")
-    assert tally.failed
 
 
 @pytest.mark.parametrize(
