@@ -314,6 +314,13 @@ def _temporary_files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
         yield
 
 
+@pytest.fixture(autouse=True)
+def _own_random_numbers() -> None:
+    """Seed PyTorch, if it is loaded, so that a test draws the same numbers alone and after other tests."""
+    if torch := sys.modules.get("torch"):
+        torch.manual_seed(0)
+
+
 @pytest.fixture
 def start() -> Iterator[Callable[..., Popen[str]]]:
     """Return a function that starts a command as a process group. Kill the group after the test."""
