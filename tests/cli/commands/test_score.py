@@ -254,9 +254,9 @@ def test_comet_is_shown_with_its_model_and_signature(
         chrf, score = system["scores"]
         values = comet.score(REFERENCE, texts, REFERENCE)
         assert (chrf["metric"], score["metric"], score["name"]) == ("chrf", "comet", "COMET (comet-22)")
-        assert score["score"] == pytest.approx(sum(values) / 4, abs=1e-6)
+        assert score["score"] == pytest.approx(sum(values) / 4, abs=1e-5)
         assert score["signature"] == comet.signature(1)
-        assert system["sentences"][1]["values"] == pytest.approx(values, abs=1e-6)
+        assert system["sentences"][1]["values"] == pytest.approx(values, abs=1e-5)
     table = nmt("score", *options, worse)
     assert f" {first['scores'][1]['score']:.4f} " in table.stdout
     assert f"COMET (comet-22): {comet.signature(1)}" in table.stdout
