@@ -111,8 +111,10 @@ class Model:
 
     @property
     def transformers(self) -> Sequence[Transformer]:
-        """The models of the ensemble as PyTorch modules, on the first device. They are packed for translation
-        and lack weights, so `state_dict` raises `RuntimeError`. `read_model` returns the complete module."""
+        """The models of the ensemble as PyTorch modules, on the first device.
+
+        A CPU translates with a copy of their weights, so changes have no effect on translations. To train a
+        model, use `read_model`."""
         return self._loaded.models
 
     @property

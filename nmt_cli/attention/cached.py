@@ -10,17 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from types import ModuleType
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
-
-from nmt_cli.attention.projections import Heads
-from nmt_cli.ragged import Layout
-from nmt_cli.runtime.kernels.arrays import as_array
 
 ROUND = 8
 """More rows than this are rounded up to a multiple of it. Libraries prepare kernels for each new number of
@@ -77,47 +70,6 @@ class Rows:
 
 
 @dataclass(frozen=True, slots=True)
-class Paths:
-    """The nodes that each row sees, as lists for a compiled kernel. Other nodes are not read."""
-
-    sentences_R: NDArray[np.int64]
-    """The sentence of each row."""
-
-    nodes_RM: NDArray[np.int32]
-    counts_R: NDArray[np.int32]
-    """Number of nodes of each row: the first ones in its row of `nodes_RM`. Other entries are arbitrary."""
-
-    compiled: ModuleType
-    """The module `attention.compiled`."""
-
-    @staticmethod
-    def of(rows: Rows, seen_BNM: Tensor, compiled: ModuleType) -> Paths:
-        """Return lists of the nodes that each row sees, in ascending order, for the kernels `compiled`.
-        `seen_BNM` is True for the nodes that slots see. N may be 1 for all slots."""
-        seen_BNM = seen_BNM.expand(*rows.shape, -1)
-        slots = rows.from_slots.numpy()
-        nodes = np.empty((len(slots), seen_BNM.shape[2]), np.int32)
-        counts = np.empty(len(slots), np.int32)
-        compiled.list_nodes(seen_BNM.numpy(), slots, nodes, counts)
-        return Paths(slots // rows.shape[1], nodes, counts, compiled)
-
-    def attend(self, query_RHK: Tensor, keys_BHMK: Tensor, values_BHMV: Tensor) -> Tensor:
-        """Return [R, H x V]: the attention of each row over its nodes, by the compiled kernel."""
-        nothing_new = torch.empty(0, keys_BHMK.shape[1], dtype=torch.int64)
-        return self.attend_newest(query_RHK.flatten(1).contiguous(), nothing_new, keys_BHMK, values_BHMV)
-
-    def attend_newest(
-        self, projected_RC: Tensor, nodes_RH: Tensor, keys_BHMK: Tensor, values_BHMV: Tensor
-    ) -> Tensor:
-        """Store new keys and values. Return the attention [R, H x V]. See `dispatch.attend_newest`."""
-        _, heads, _, width = values_BHMV.shape
-        mixed_RC = np.empty((len(projected_RC), heads * width), np.float32)
-        arrays = [as_array(x) for x in (projected_RC.float(), nodes_RH, keys_BHMK, values_BHMV)]
-        self.compiled.attend(*arrays, mixed_RC, self.sentences_R, self.nodes_RM, self.counts_R)
-        return torch.from_numpy(mixed_RC).to(projected_RC.dtype)
-
-
-@dataclass(frozen=True, slots=True)
 class Masked:
     """The nodes that each row sees, as a mask of scores. Scores are computed for all nodes."""
 
@@ -169,32 +121,6 @@ class Masked:
             weights_BHNM = scores_BHNM.add_(self.bias[part, :, :, :longest]).softmax(-1)
             mixed_BNHV[part] = (weights_BHNM @ values).transpose(1, 2)
         return self.rows.gathered(mixed_BNHV)
-
-
-Seen = Paths | Masked
-"""The nodes that each row of a step attends to. One object is made per step and serves all layers."""
-
-
-def whole_segments(
-    layout: Layout, heads: Heads, compiled: ModuleType
-) -> tuple[Paths, Tensor, Tensor, Tensor]:
-    """Return (paths, nodes, keys, values): lists and new caches for tokens that see their whole segment.
-
-    Each of T tokens is a row and a node. `nodes` [T, H] are indices into the caches, which are empty.
-    """
-    segments_T = layout.segments.long()
-    firsts_TH = (segments_T[:, None] * heads.number + torch.arange(heads.number)) * layout.longest
-    nodes_TM = np.tile(np.arange(layout.longest, dtype=np.int32), (len(segments_T), 1))
-    paths = Paths(segments_T.numpy(), nodes_TM, layout.lengths.int()[segments_T].numpy(), compiled)
-    shape = len(layout.lengths), heads.number, layout.longest
-    keys, values = torch.empty(*shape, heads.keys), torch.empty(*shape, heads.values)
-    return paths, firsts_TH + layout.positions[:, None], keys, values
-
-
-def attend_segments(projected_TC: Tensor, heads: Heads, layout: Layout, compiled: ModuleType) -> Tensor:
-    """Return [T, H, V]: the attention of each token over its whole segment, by the kernels in `compiled`."""
-    paths, *memory = whole_segments(layout, heads, compiled)
-    return paths.attend_newest(projected_TC.contiguous(), *memory).view(-1, heads.number, heads.values)
 
 
 def mean_weights(rows: Rows, query_RHK: Tensor, keys_BHMK: Tensor, seen_BM: Tensor) -> Tensor:

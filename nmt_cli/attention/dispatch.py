@@ -1,21 +1,19 @@
-"""Attention on any device: chooses among the reference, padded, compiled and fused implementations.
+"""Attention on any device: chooses between the padded and the fused implementation.
 
 No other module of this subpackage checks the device.
 """
 
 from collections.abc import Sequence
-from types import ModuleType
 
 import torch
 from torch import Tensor
 
 from nmt_cli.attention import padded
-from nmt_cli.attention.cached import Masked, Paths, Rows, Seen, attend_segments
+from nmt_cli.attention.cached import Masked, Rows
 from nmt_cli.attention.options import PLAIN, Options
 from nmt_cli.attention.projections import Heads, parts_of
 from nmt_cli.ragged import Layout
 from nmt_cli.runtime.kernels.families import usable
-from nmt_cli.runtime.kernels.loading import compiled_kernels
 
 WIDEST = {2: 512, 4: 256}
 """Maximum channels of a head in the fused kernel, by bytes per value."""
@@ -25,12 +23,6 @@ PART = {"cpu": 16}
 
 A few keys and values stay in the processor's cache. Other devices compute all segments at once.
 """
-
-LONGEST_WALKED = 256
-"""Maximum length of a segment for the compiled kernel. Matrix products are faster for longer segments."""
-
-FEW_ROWS = 64
-"""Up to this number of rows, one thread finishes before other threads have started."""
 
 
 def attend_projected(
@@ -42,20 +34,9 @@ def attend_projected(
     the layouts of queries and keys. A query without keys gets zeros. Without gradients and in one CPU thread,
     the bits of a segment do not depend on other segments. On a CPU, raise `ValueError` as `_check` does.
     """
-    needs_gradients = torch.is_grad_enabled() or torch.compiler.is_compiling()
-    # Neither the compiled nor the fused kernels add a bias to scores.
-    has_bias = options.bias_HD is not None
-    plain = len(projections) == 1 and not (any(options[:3]) or has_bias or needs_gradients)
-    tokens_TC = projections[0]
-    suits = plain and tokens_TC.dtype == torch.float32
-    if suits and (compiled := _compiled(tokens_TC.device, len(tokens_TC))):
-        if q.longest <= LONGEST_WALKED:
-            return attend_segments(tokens_TC, heads, q, compiled)
-        if len(q.lengths) > 1:
-            return torch.cat([attend_projected([tokens_TC[t]], heads, one, one) for t, one in q.parts(1)])
     q_THK, k_SHK, v_SHV = parts_of(projections, heads)
     kind = implementation(q_THK.device, heads.keys, heads.values, q_THK.dtype)
-    if kind == "fused" and not has_bias:
+    if kind == "fused" and options.bias_HD is None:  # the fused kernels add no bias to scores
         from nmt_cli.attention import fused  # Triton is absent on machines without a GPU
 
         return fused.attend_projected(projections, heads, q, k, options)
@@ -103,17 +84,8 @@ def seen_by(rows: Rows, seen_BNM: Tensor, dtype: torch.dtype, bias_BHM: Tensor |
     return Masked.of(rows, seen_BNM, dtype, PART.get(seen_BNM.device.type, 0), bias_BHM)
 
 
-def follower(rows: Rows, dtype: torch.dtype) -> ModuleType | None:
-    """Return the compiled kernels for `rows` of this dtype, or None if they are absent or do not suit.
-
-    Kernels suit fp32 and bf16 on a CPU, and with several threads at most `FEW_ROWS` rows.
-    """
-    suits = dtype in (torch.float32, torch.bfloat16)
-    return _compiled(rows.from_slots.device, len(rows.from_slots)) if suits else None
-
-
 def attend_newest(
-    projected_RC: Tensor, heads: Heads, nodes_RH: Tensor, keys_BHMK: Tensor, values_BHMV: Tensor, seen: Seen
+    projected_RC: Tensor, heads: Heads, nodes_RH: Tensor, keys_BHMK: Tensor, values_BHMV: Tensor, seen: Masked
 ) -> Tensor:
     """Store the new keys and values of R rows in the cache. Return the attention of each row, [R, H x V].
 
@@ -121,20 +93,8 @@ def attend_newest(
     the B x H x M cached ones. `seen` must include the new nodes. If `projected_RC` has more rows than
     `nodes_RH`, the last rows are dummies. Nothing of them is stored, and their results have no meaning.
     """
-    if isinstance(seen, Paths):
-        return seen.attend_newest(projected_RC, nodes_RH, keys_BHMK, values_BHMV)
     query_RHK, key_RHK, value_RHV = parts_of([projected_RC], heads)
     for new_RHC, cached_BHMC in ((key_RHK, keys_BHMK), (value_RHV, values_BHMV)):
         rows = new_RHC[: len(nodes_RH)].to(cached_BHMC.dtype).flatten(0, 1)
         cached_BHMC.view(-1, cached_BHMC.shape[3]).index_copy_(0, nodes_RH.flatten(), rows)
     return seen.attend(query_RHK, keys_BHMK, values_BHMV)
-
-
-def one_thread_is_best(device: torch.device, rows: int) -> bool:
-    """Return whether to compute in one CPU thread: for up to `FEW_ROWS` rows, or if PyTorch has no other."""
-    return device.type == "cpu" and (rows <= FEW_ROWS or torch.get_num_threads() == 1)
-
-
-def _compiled(device: torch.device, rows: int) -> ModuleType | None:
-    """Return the compiled kernels, or None without Numba or if `one_thread_is_best` is False."""
-    return compiled_kernels("attention") if one_thread_is_best(device, rows) else None

@@ -8,7 +8,6 @@ from torch import Tensor
 
 from nmt_cli.attention.groups import grouped
 from nmt_cli.decoding.config import SearchConfig
-from nmt_cli.decoding.next_token.dispatch import log_softmax
 from nmt_cli.errors import UserError
 from nmt_cli.model.cache import DecodingCache
 from nmt_cli.model.transformer import Transformer
@@ -75,17 +74,11 @@ class Ensemble:
         tokens after the step. Several models are averaged as in `mean`.
         """
         log_probs = [
-            log_softmax(model.logits(model.step(tokens_R, rows_R, cache, longest)))
+            # The conversion to float32 is part of the operation: a copy would be as large as the result.
+            model.logits(model.step(tokens_R, rows_R, cache, longest)).log_softmax(-1, dtype=torch.float32)
             for model, cache in zip(self.models, caches, strict=True)
         ]
         return log_probs[0] if len(log_probs) == 1 else self.mean(torch.stack(log_probs))
-
-    def logits(
-        self, tokens_R: Tensor, rows_R: Tensor, caches: Sequence[DecodingCache], longest: int
-    ) -> Tensor:
-        """Return [R, V]: logits of the only model, in its dtype. Arguments and effects are as in `step`."""
-        (model,), (cache,) = self.models, caches
-        return model.logits(model.step(tokens_R, rows_R, cache, longest))
 
     def mean(self, log_probs_MRV: Tensor) -> Tensor:
         """Return log-probabilities [R, V]: the weighted mean of those of M models or, if `combine` is

@@ -32,7 +32,9 @@ def rows(
 
     Raise `RuntimeError` for a target that is neither IGNORED nor in the vocabulary.
     """
-    kernels = compiled_kernels("loss") if logits_CV.dtype in (torch.float32, torch.bfloat16) else None
+    kernels = (
+        compiled_kernels("loss.compiled") if logits_CV.dtype in (torch.float32, torch.bfloat16) else None
+    )
     if kernels is None:
         plain_rows(logits_CV, targets_C, losses_2C, smoothing, grad_scale, gradient)
         return

@@ -2,55 +2,28 @@
 
 A batch has B sentences, each with N slots for hypotheses. Slot n of sentence b has the number b x N + n. A
 row is a slot in use. The tokens of a sentence's hypotheses form a tree of at most M nodes, see
-`tree/token_tree.py`.
+`token_tree.py`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from types import ModuleType
-from typing import Protocol
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from nmt_cli.attention.cached import Paths, Rows, Seen
-from nmt_cli.attention.dispatch import follower, seen_by
+from nmt_cli.attention.cached import Rows
+from nmt_cli.attention.dispatch import seen_by
 from nmt_cli.attention.padded import padded
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.layer_cache import LayerCache, Step, joined
 from nmt_cli.model.self_positions import RelativeBias
-from nmt_cli.model.tree.token_tree import TokenTree, of_parents
+from nmt_cli.model.token_tree import TokenTree, of_parents
 from nmt_cli.ragged import Layout
-from nmt_cli.runtime.kernels.loading import compiled_kernels
 
 FIRST_STEPS = 8
 """Steps for which a new tree has nodes."""
-
-
-class WholeStep(Protocol):
-    """A compiled function for all layers of a few rows. See `few_rows.FewRows`."""
-
-    def can_encode(self, sentences: int, longest: int) -> bool:
-        """Return whether this function can encode `sentences` sentences of at most `longest` tokens."""
-
-    def encode(self, source_S: Tensor, source: Layout) -> Tensor:
-        """Return [S, D]: the encoder output for each source token."""
-
-    def fits(self, rows: int) -> bool:
-        """Return whether `rows` rows are few enough for this function."""
-
-    def can_step(self, step: Step) -> bool:
-        """Return whether this function can compute `step`."""
-
-    def step(self, tokens_R: Tensor, cache: DecodingCache, step: Step, longest: int) -> Tensor:
-        """Add newest tokens to `cache`. Return [R, D]: the decoder output. Positions are below `longest`."""
-
-    def logits(self, decoded_RD: Tensor) -> Tensor:
-        """Return [R, V]: the score of each vocabulary entry."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -65,12 +38,6 @@ class DecodingCache(TokenTree):
     coverage: Tensor | None = None
     """[B, N, S]: attention to each source token so far, summed over layers. None if not recorded."""
 
-    listed: tuple[Tensor, NDArray[np.int64], Paths] | None = None
-    """The result of `_source_paths` for a step, after the `source_seen` and the slots that it depends on."""
-
-    located: tuple[Tensor, Tensor, NDArray[np.int64]] | None = None
-    """The result of `addresses`, after the two tensors whose replacement makes it invalid."""
-
     def step(
         self, rows_R: Tensor, window: int, dtype: torch.dtype, relative: RelativeBias | None = None
     ) -> Step:
@@ -78,33 +45,15 @@ class DecodingCache(TokenTree):
 
         `rows_R` are the slots in use, ascending. A row attends to its new node and to path nodes at most
         `window` // 2 tokens older. A `window` of 0 hides no node. `dtype` is that of the model's weights. The
-        step has lists of nodes if `dispatch.follower` has kernels for the rows, else masks. `relative` is the
-        bias of relative positions, which the kernels do not support.
+        `relative` is the bias of relative positions.
         """
         rows = Rows.at(rows_R, len(self.paths), self.slots, rounded=self.ahead == 1)
         heads = self.layers[0].own_keys.shape[1]
-        own: Seen
-        source: Seen
-        kernels = None if relative else follower(rows, dtype)
-        if kernels and (compiled := compiled_kernels("model.tree")):
-            nodes_RH, seen_RM, counts_R = self.follow_paths(rows, len(rows_R), heads, window, compiled)
-            own = Paths(rows.from_slots.numpy() // self.slots, seen_RM, counts_R, kernels)
-            source = self._source_paths(rows, kernels)
-        else:
-            nodes_RH, seen_BNM = self.mask_nodes(rows_R, heads, window)
-            bias_BHM = relative(self.depths[:, : self.used] - self.ages[:, None]).mT if relative else None
-            own = seen_by(rows, seen_BNM, dtype, bias_BHM)
-            source = seen_by(rows, self.source_seen[:, None], dtype)
+        nodes_RH, seen_BNM = self.mask_nodes(rows_R, heads, window)
+        bias_BHM = relative(self.depths[:, : self.used] - self.ages[:, None]).mT if relative else None
+        own = seen_by(rows, seen_BNM, dtype, bias_BHM)
+        source = seen_by(rows, self.source_seen[:, None], dtype)
         return Step(rows, nodes_RH, own, source, self.coverage, self.source_seen)
-
-    def _source_paths(self, rows: Rows, kernels: ModuleType) -> Paths:
-        """Return lists of each row's real source tokens, kept until slots or `source_seen` change."""
-        row_slots = rows.from_slots.numpy()
-        if self.listed and self.listed[0] is self.source_seen and np.array_equal(self.listed[1], row_slots):
-            return self.listed[2]
-        paths = Paths.of(rows, self.source_seen[:, None], kernels)
-        self.listed = self.source_seen, row_slots, paths
-        return paths
 
     def reorder(self, parents_BN: Tensor, in_use_BN: Tensor) -> None:
         """Replace each slot's hypothesis by its parent slot's. Free the slots that `in_use_BN` excludes."""
@@ -113,14 +62,6 @@ class DecodingCache(TokenTree):
             self.coverage = of_parents(self.coverage, parents_BN)
         for layer in self.layers:
             layer.reorder(parents_BN)
-
-    def addresses(self) -> NDArray[np.int64]:
-        """Return [layers, 4]: the addresses of `LayerCache.all_tensors`, kept until the tensors change."""
-        first = self.layers[0]
-        if not (self.located and self.located[0] is first.own_keys and self.located[1] is first.source_keys):
-            addresses = [[x.data_ptr() for x in layer.all_tensors] for layer in self.layers]
-            self.located = first.own_keys, first.source_keys, np.array(addresses)
-        return self.located[2]
 
     def begin_coverage(self) -> None:
         """Start to record in `coverage` how much attention each source token gets, which slows steps down."""
@@ -163,13 +104,12 @@ def begin_cache(
     source: Layout,
     slots: int,
     dtype: torch.dtype,
-    cache_dtype: torch.dtype | None,
 ) -> DecodingCache:
     """Return the cache of a batch, with `slots` empty hypotheses per sentence. `config` is the decoder's.
 
     `keys_values` has the keys [S, H, K] and values [S, H, V] of the `source` tokens, for each decoder layer.
-    Store both as `cache_dtype`, or unchanged if None. An SSRU gets states of zeros instead of own keys and
-    values. States have `dtype`, that of the weights, but at least float32.
+    An SSRU gets states of zeros instead of own keys and values. States have `dtype`, that of the weights, but
+    at least float32.
     """
     sentences, device, capacity = len(source.lengths), keys_values[0][0].device, FIRST_STEPS * slots
     seen_BS = torch.arange(source.longest, device=device) < source.starts.diff()[:, None]
@@ -180,7 +120,7 @@ def begin_cache(
     precise = torch.promote_types(dtype, torch.float32)
     layers = []
     for keys_SHK, values_SHV in keys_values:
-        padded_pair = (padded(x.to(cache_dtype or x.dtype), source) for x in (keys_SHK, values_SHV))
+        padded_pair = (padded(x, source) for x in (keys_SHK, values_SHV))
         # Padding has the attention weight 0. It must be finite, as 0 x nan is nan.
         keys, values = (x.masked_fill(unseen_BHS1, 0.0).contiguous() for x in padded_pair)
         layers.append(

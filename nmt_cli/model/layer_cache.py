@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from nmt_cli.attention.cached import Rows, Seen, mean_weights
-from nmt_cli.model.tree.token_tree import of_parents
+from nmt_cli.attention.cached import Masked, Rows, mean_weights
+from nmt_cli.model.token_tree import of_parents
 
 
 @dataclass(slots=True)
@@ -23,11 +23,6 @@ class LayerCache:
 
     states: Tensor | None = None
     """[B, N, D]: the state of each hypothesis with an SSRU. Own keys and values have 0 heads then."""
-
-    @property
-    def all_tensors(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Own keys, own values, source keys, source values. Keys and values are always replaced together."""
-        return self.own_keys, self.own_values, self.source_keys, self.source_values
 
     def reorder(self, parents_BN: Tensor) -> None:
         """Replace the SSRU state of each slot, if any, by its parent slot's state. Keys and values stay."""
@@ -56,10 +51,10 @@ class Step:
     nodes_RH: Tensor
     """The index of each row's new node in [B x H x M], for each head. Without dummy rows, see `Rows`."""
 
-    own: Seen
+    own: Masked
     """The target nodes that each row attends to."""
 
-    source: Seen
+    source: Masked
     """The source tokens that each row attends to."""
 
     coverage: Tensor | None

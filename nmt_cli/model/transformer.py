@@ -7,7 +7,6 @@ All tensors are flat, as in `layers.py`: S source tokens, T target tokens, R row
 channels, V entries of the target vocabulary.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import cast
 
@@ -16,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nmt_cli.errors import UserError
-from nmt_cli.model.cache import DecodingCache, WholeStep, begin_cache
+from nmt_cli.model.cache import DecodingCache, begin_cache
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.embedding import Embedding, Sinusoids, embedding_matrix
 from nmt_cli.model.layer_cache import LayerCache, Step
@@ -129,12 +128,6 @@ class Transformer(nn.Module):
         self.encoder_norm, self.decoder_norm = (
             norm_of(config) if config.norm == "pre" else nn.Identity() for _ in range(2)
         )
-        # `decoding.fast.packed.pack` sets these to translate faster.
-        self.packed_output: Callable[[Tensor], Tensor] | None = None
-        self.few_rows: WholeStep | None = None
-        self.cache_dtype: torch.dtype | None = None
-        """Dtype of the keys and values in the decoding cache. None is the dtype of the weights."""
-
         self.guided = False
         """Whether attention of `GUIDED_HEAD` to the source was trained on alignments of words."""
 
@@ -151,7 +144,7 @@ class Transformer(nn.Module):
     def forward(self, source_S: Tensor, target_T: Tensor, source: Layout, target: Layout) -> Tensor:
         """Return [T, D]: output t serves to predict target token t from the source and earlier target tokens.
         Pass targets unshifted, as this method shifts them."""
-        encoded_SD = self.encode_by_layers(source_S, source)
+        encoded_SD = self.encode(source_S, source)
         # Decoder inputs are the targets, shifted by one. The shift crosses sentences, but `_embed_inputs`
         # replaces the first input of each sentence by the start token.
         x_TD = self._embed_inputs(target_T.roll(1), target.positions, target.longest, target)
@@ -161,12 +154,6 @@ class Transformer(nn.Module):
         return out
 
     def encode(self, source_S: Tensor, source: Layout) -> Tensor:
-        """Return [S, D]: the encoder output, by one compiled function if `few_rows` can encode the batch."""
-        if self.few_rows and self.few_rows.can_encode(len(source.lengths), source.longest):
-            return self.few_rows.encode(source_S, source)
-        return self.encode_by_layers(source_S, source)
-
-    def encode_by_layers(self, source_S: Tensor, source: Layout) -> Tensor:
         """Return [S, D]: the encoder output. Each layer is called as a module, so hooks see its inputs."""
         x_SD = self.source_embedding(source_S, source.positions, source.longest, layout=source)
         for layer in self.encoder:
@@ -177,10 +164,6 @@ class Transformer(nn.Module):
     def logits(self, decoded_TD: Tensor) -> Tensor:
         """Return [T, V]: the score of each vocabulary entry, before the softmax. Training uses
         `projected`."""
-        if self.few_rows and self.few_rows.fits(len(decoded_TD)):
-            return self.few_rows.logits(decoded_TD)
-        if self.packed_output:
-            return self.packed_output(decoded_TD)
         return F.linear(decoded_TD, self.output_matrix, self.output_bias)
 
     def projected(self, decoded_TD: Tensor) -> tuple[Tensor, Tensor]:
@@ -197,9 +180,7 @@ class Transformer(nn.Module):
         """Encode sentences that include end tokens. Return a cache with `slots` empty hypotheses for each."""
         encoded_SD = self.encode(source_S, source)
         keys_values = [layer.cross.keys_values(encoded_SD) for layer in self._decoder_layers()]
-        return begin_cache(
-            self.config.of_decoder, keys_values, source, slots, self.output_matrix.dtype, self.cache_dtype
-        )
+        return begin_cache(self.config.of_decoder, keys_values, source, slots, self.output_matrix.dtype)
 
     def step(self, tokens_R: Tensor, rows_R: Tensor, cache: DecodingCache, longest: int) -> Tensor:
         """Return [R, D]: the decoder output for the next token of each hypothesis, as `forward` computes it.
@@ -208,20 +189,17 @@ class Transformer(nn.Module):
         positions, window = self.decoder_positions, self.config.decoder_window
         relative = positions if isinstance(positions, RelativeBias) else None
         step = cache.step(rows_R, window, self.output_matrix.dtype, relative)
-        if self.few_rows and self.few_rows.can_step(step):
-            out = self.few_rows.step(tokens_R, cache, step, longest)
-        else:
-            sentences_R = step.rows.from_slots // cache.slots
-            # `Rows` adds dummy rows. Their results are not used.
-            tokens_R = F.pad(tokens_R, (0, len(sentences_R) - len(rows_R)))
-            # Hypotheses of finished sentences may be longer than `longest`.
-            positions_R = cache.ages[sentences_R].clamp(max=longest - 1)
-            x_RD = self._embed_inputs(tokens_R, positions_R, longest)
-            if isinstance(positions, Sinusoids):
-                step = replace(step, waves_RK=positions(positions_R, longest))
-            for layer, layer_cache in zip(self._decoder_layers(), cache.layers, strict=True):
-                x_RD = layer.step(x_RD, layer_cache, step)
-            out = self.decoder_norm(x_RD[: len(rows_R)])
+        sentences_R = step.rows.from_slots // cache.slots
+        # `Rows` adds dummy rows. Their results are not used.
+        tokens_R = F.pad(tokens_R, (0, len(sentences_R) - len(rows_R)))
+        # Hypotheses of finished sentences may be longer than `longest`.
+        positions_R = cache.ages[sentences_R].clamp(max=longest - 1)
+        x_RD = self._embed_inputs(tokens_R, positions_R, longest)
+        if isinstance(positions, Sinusoids):
+            step = replace(step, waves_RK=positions(positions_R, longest))
+        for layer, layer_cache in zip(self._decoder_layers(), cache.layers, strict=True):
+            x_RD = layer.step(x_RD, layer_cache, step)
+        out: Tensor = self.decoder_norm(x_RD[: len(rows_R)])
         cache.ages += 1
         return out
 

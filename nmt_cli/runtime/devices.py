@@ -10,6 +10,7 @@ import sys
 import warnings
 from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
@@ -179,13 +180,13 @@ def usual_training_precision(device: torch.device) -> str:
 
 def translating_precisions(device: torch.device) -> list[Precision]:
     """Return the number formats for translation: always fp32, and fp16 on a GPU. A GPU has bf16 if PyTorch
-    supports it. A CPU has bf16 and int8, each if its products are fast."""
+    supports it. A CPU has bf16 if its products are fast, and int8 if Numba is installed."""
     if is_gpu(device):
         return ["fp32", "fp16", "bf16"] if torch.cuda.is_bf16_supported() else ["fp32", "fp16"]
     precisions: list[Precision] = ["fp32"]
     if torch_private.multiplies_bf16():
         precisions.append("bf16")
-    if torch_private.multiplies_int8():
+    if find_spec("numba"):
         precisions.append("int8")
     return precisions
 
@@ -193,11 +194,6 @@ def translating_precisions(device: torch.device) -> list[Precision]:
 def usual_translating_precision(device: torch.device) -> Precision:
     """Return the default number format of translation: fp16 on a GPU, fp32 on a CPU."""
     return "fp16" if is_gpu(device) else "fp32"
-
-
-def lays_out_weights(device: torch.device) -> bool:
-    """Return whether PyTorch can reorder weights to make products faster: on a CPU with oneDNN."""
-    return not is_gpu(device) and torch_private.lays_out_weights()
 
 
 def fast_products(device: torch.device) -> AbstractContextManager[None]:

@@ -15,8 +15,8 @@ from nmt_cli.checkpoints.finding import find_model
 from nmt_cli.checkpoints.model_folder import TERMS, Model, read_model
 from nmt_cli.decoding.config import SearchConfig, TranslateConfig
 from nmt_cli.decoding.ensemble import Ensemble
-from nmt_cli.decoding.fast.int8 import POINTWISE
-from nmt_cli.decoding.fast.packed import pack
+from nmt_cli.engine.decoder import Decoder
+from nmt_cli.engine.packing import KERNELS, Packed
 from nmt_cli.errors import Caution, UserError
 from nmt_cli.kernel_checks.trials import Use
 from nmt_cli.kernel_checks.verdicts import failures, line
@@ -29,7 +29,7 @@ from nmt_cli.runtime.devices import (
     start_of_workers,
     usual_translating_precision,
 )
-from nmt_cli.runtime.kernels.compiling import TRANSLATING, prepare
+from nmt_cli.runtime.kernels.compiling import prepare
 from nmt_cli.runtime.kernels.families import FAMILIES, refused
 from nmt_cli.runtime.memory import return_free_memory
 from nmt_cli.runtime.processes import StartMethod
@@ -40,8 +40,8 @@ from nmt_cli.translation.text.ranking import Scorer, check_scorer, waits_for_mbr
 from nmt_cli.translation.translator import Translator
 from nmt_cli.translation.workers.worker import Load
 
-LOADED: WeakSet[Transformer] = WeakSet()
-"""The models in the memory of this process."""
+LOADED: WeakSet[Packed] = WeakSet()
+"""The packed models in the memory of this process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,17 +49,22 @@ class Loaded:
     """Models that translate together as an ensemble, with a copy on each GPU."""
 
     translator: Translator
-    models: Sequence[Transformer]
+    decoder: Decoder
     """The models of the ensemble on the first device."""
 
     workers: Sequence[Load]
-    """Load the models of each worker. A worker is a GPU, or a CPU thread. Workers on a CPU share `models`."""
+    """Load the models of each worker. A worker is a GPU or a CPU thread. Workers on a CPU share `decoder`."""
 
     start: StartMethod | None
     """How to start several workers. None means as threads."""
 
     annotates: bool = False
     """Whether all models have learnt annotations of terms."""
+
+    @property
+    def models(self) -> Sequence[Transformer]:
+        """The models of the ensemble on the first device, as modules that can be trained."""
+        return self.decoder.models
 
     @property
     def ensemble(self) -> Ensemble:
@@ -104,18 +109,17 @@ def load(
     device, start = devices[0], start_of_workers(devices[0])
     precision = precision or usual_translating_precision(device)
     folders = [find_model(path) for path in paths]
-    # PyTorch packs weights for its current number of threads, and a worker on a CPU has one thread.
     with restored_threads(), ThreadPoolExecutor(1) as executor:
         if not is_gpu(device):
-            packed = () if precision in ("bf16", "fp16") else (POINTWISE, "decoding.fast")
-            # Compiled once, before worker processes are forked.
-            compiled = executor.submit(prepare, *TRANSLATING, *packed)
             set_own_threads(1)
-        read = _read(folders, device, precision, min(threads, available_cores()))
+            # Compiled once, before worker processes are forked, and while this thread reads the weights.
+            compiled = executor.submit(prepare, KERNELS)
+        read = [read_model(folder, device) for folder in folders]
         if not is_gpu(device):
             compiled.result()
-    models = [model.transformer for model in read]
-    _refuse_different_vocabularies(paths, read)
+        _refuse_different_vocabularies(paths, read)
+        models = [model.transformer for model in read]
+        decoder = Decoder.of(models, precision)
     choose_kernels(models, device, FAMILIES if config.search.kernels == "plain" else ())
     Ensemble.of(models, config.search)  # raises UserError if the settings do not suit the models
     # Some model folders lack these values.
@@ -124,14 +128,14 @@ def load(
     # A calibration is valid for the probabilities of its own model only.
     calibration = read[0].identity.calibration if len(read) == 1 else None
     translator = Translator(read[0].identity.tokenizers, models, config, longest, ratio, calibration, scorer)
-    LOADED.update(models)
-    workers: Sequence[Load] = [partial(_only, models, os.getpid())] * (1 if is_gpu(device) else threads)
+    LOADED.update([decoder.packed] if decoder.packed else [])
+    workers: Sequence[Load] = [partial(_only, decoder, os.getpid())] * (1 if is_gpu(device) else threads)
     if start == "spawn" and len(devices) > 1:
         # A run replaces its links, and all workers must have the same checkpoint.
         fixed = [folder.resolve() for folder in folders]
         workers = [partial(models_on, fixed, one, precision, {*refused}) for one in devices]
     annotates = all(TERMS in model.identity.trained_on for model in read)
-    return Loaded(translator, models, workers, start, annotates)
+    return Loaded(translator, decoder, workers, start, annotates)
 
 
 def _refuse_different_vocabularies(paths: Sequence[Path], models: Sequence[Model]) -> None:
@@ -146,22 +150,22 @@ def _refuse_different_vocabularies(paths: Sequence[Path], models: Sequence[Model
 
 def models_on(
     folders: Sequence[Path], device: torch.device, precision: Precision, avoided: Collection[str] = ()
-) -> Sequence[Transformer]:
+) -> Decoder:
     """Return the models in `folders`, ready to translate on `device`, without the `avoided` kernels."""
     with current(device):  # Triton starts kernels on the current GPU
-        models = [model.transformer for model in _read(folders, device, precision)]
-        choose_kernels(models, device, avoided)
-    return models
+        decoder = Decoder.of([read_model(folder, device).transformer for folder in folders], precision)
+        choose_kernels(decoder.models, device, avoided)
+    return decoder
 
 
-def _only(models: Sequence[Transformer], loader: int) -> Sequence[Transformer]:
-    """Return `models`, which the process `loader` has loaded. In a forked process, first drop the weights of
-    all other models. Otherwise they stay in memory after `loader` unloads them."""
-    if os.getpid() != loader and (others := LOADED.difference(models)):
-        for module in [module for model in others for module in model.modules()]:
-            module.__dict__.clear()
+def _only(decoder: Decoder, loader: int) -> Decoder:
+    """Return `decoder`, which the process `loader` has loaded. In a forked process, first free the memory of
+    all other models. Otherwise it stays in use after `loader` unloads them."""
+    if os.getpid() != loader and (others := [one for one in LOADED if one is not decoder.packed]):
+        for other in others:
+            other.release()
         return_free_memory()
-    return models
+    return decoder
 
 
 def choose_kernels(models: Sequence[Transformer], device: torch.device, avoided: Collection[str]) -> None:
@@ -174,22 +178,3 @@ def choose_kernels(models: Sequence[Transformer], device: torch.device, avoided:
         if reasons:
             refused.update(reasons)
             warnings.warn(line(reasons, device), Caution, stacklevel=2)
-
-
-def _read(
-    folders: Sequence[Path], device: torch.device, precision: Precision, threads: int = 1
-) -> list[Model]:
-    """Return the models in `folders` on `device`, with weights packed by `threads` threads. Raise `UserError`
-    if a folder has no model, or the device lacks `precision`."""
-    read = [read_model(folder, device) for folder in folders]
-    for model in read:
-        pack(model.transformer, precision, threads)
-        model.transformer.register_state_dict_pre_hook(_refuse_state)  # type: ignore[no-untyped-call]
-    return read
-
-
-def _refuse_state(*_: object) -> None:
-    raise RuntimeError(
-        "this model is packed for translation, so it has no complete state_dict. Read the module with "
-        "nmt_cli.api.read_model."
-    )

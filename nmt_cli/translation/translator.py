@@ -13,10 +13,11 @@ from typing import NamedTuple
 
 import torch
 
+from nmt_cli.decoding.batch import ListQueue
 from nmt_cli.decoding.config import SearchConfig, TooLong, TranslateConfig
-from nmt_cli.decoding.engine import ListQueue, translated
-from nmt_cli.decoding.ensemble import Ensemble, limit_of
+from nmt_cli.decoding.ensemble import limit_of
 from nmt_cli.decoding.search.hypotheses import Hypothesis, PlaceholdersWanted, Scored, Sentence
+from nmt_cli.engine.decoder import Decoder
 from nmt_cli.errors import UserError
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.scoring.confidence import Calibration
@@ -295,12 +296,12 @@ class Translator:
         target = self.tokenizers.target
         return restored(target.restore(target.decode(hypothesis.tokens)), values)
 
-    def translate(self, models: Sequence[Transformer], lines: Sequence[str]) -> list[Translation]:
-        """Return the translation of each of `lines` by `models`, in order, in the calling thread."""
+    def translate(self, decoder: Decoder, lines: Sequence[str]) -> list[Translation]:
+        """Return the translation of each of `lines`, in order, in the calling thread."""
         prepared = [self.line(number, raw) for number, raw in enumerate(lines, start=1)]
         queue = ListQueue([sentence for line in prepared for sentence in line.sentences])
         search = searched(self.config.search, self.scorer)
-        results = translated(Ensemble.of(models, search), search, queue)
+        results = decoder.translated(search, queue, threads=lambda sentences: torch.get_num_threads())
         hypotheses = {sentence.key: ranked for sentence, ranked in results}
         return self.translations(
             [(line, [hypotheses[one.key] for one in line.sentences]) for line in prepared]

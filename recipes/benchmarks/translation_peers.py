@@ -73,23 +73,17 @@ def _cap(sources: Ids) -> int:
 def _ours(kind: str, folder: Path, workers: int) -> Translate:
     """Return our engine with the others' rules and a process per worker. A single line uses this process."""
     from nmt_cli.checkpoints.model_folder import read_model
+    from nmt_cli.decoding.batch import ListQueue
     from nmt_cli.decoding.config import BeamConfig, SearchConfig
-    from nmt_cli.decoding.engine import ListQueue
-    from nmt_cli.decoding.fast.packed import pack
     from nmt_cli.decoding.search.hypotheses import Hypothesis, Sentence
-    from nmt_cli.runtime.kernels.loading import compiled_kernels
+    from nmt_cli.engine.decoder import Decoder
     from nmt_cli.translation.workers.worker import Counts, NextTurn, translate_turns
     from nmt_cli.translation.workers.worker_process import WorkerProcess
 
     torch.set_num_threads(1)
-    for subpackage in (
-        "attention",
-        "model.tree",
-        "decoding.search",
-    ):  # before any fork, as in `nmt translate`
-        compiled_kernels(subpackage)
     model = read_model(folder / MODEL).transformer
-    pack(model, cast("Precision", kind.removesuffix(OWN_RULE)), workers)
+    # Before any fork, as in `nmt translate`.
+    decoder = Decoder.of([model], cast("Precision", kind.removesuffix(OWN_RULE)))
 
     own = kind.endswith(OWN_RULE)
 
@@ -124,10 +118,10 @@ def _ours(kind: str, folder: Path, workers: int) -> Translate:
         counts = Counts()
         counts.unfinished.value = len(order)
         if len(order) == 1:
-            work_on(partial(translate_turns, lambda: [model], counts=counts, threads=workers), order)
+            work_on(partial(translate_turns, lambda: decoder, counts=counts, threads=workers), order)
             return targets
         with ExitStack() as stack, ThreadPoolExecutor(workers) as pool:
-            hired = [WorkerProcess(lambda: [model], "fork", counts, lost) for _ in range(workers)]
+            hired = [WorkerProcess(lambda: decoder, "fork", counts, lost) for _ in range(workers)]
             for process in hired:
                 stack.callback(process.close)
             works = [process.translate_turns for process in hired]

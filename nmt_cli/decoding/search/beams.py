@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from itertools import islice, pairwise
-from types import ModuleType
 
 import numpy as np
 import torch
@@ -68,7 +67,7 @@ class Choice:
 
 @dataclass(slots=True)
 class Beams:
-    """All hypotheses of a batch as tensors. `advance` overwrites tensors, and other methods replace tensors.
+    """All hypotheses of a batch as tensors. Methods replace tensors.
 
     A free slot has the total -inf. A missing finished hypothesis has the score -inf.
     """
@@ -166,17 +165,6 @@ class Beams:
         self.token_totals = _grown(self.token_totals, choice.live_parents, choice.live_totals, self.ages)
         self.totals = choice.live_totals
         self.ages = self.ages + 1
-
-    def advance(self, x_RV: Tensor, raw: bool, rows_R: Tensor, rules: object, kernels: ModuleType) -> Tensor:
-        """Choose the best continuations and follow them, in one compiled call. Return [B, N]: parent slots.
-
-        The result is that of `expansion.best`, `follow`, `give_up_hopeless` and `give_up_where_enough_ended`.
-        `x_RV` are logits if `raw`, else log-probabilities, and overwritten. `rules` are `kernels.BeamRules`.
-        """
-        parents = torch.empty_like(self.tokens[:, :, 0])
-        state = kernels.BeamState(**{name: getattr(self, name).numpy() for name in kernels.BeamState._fields})
-        kernels.advance(x_RV.float().contiguous().numpy(), raw, rows_R.numpy(), rules, state, parents.numpy())
-        return parents
 
     def give_up_hopeless(self, rule: LengthRule, reach: float) -> None:
         """Set to -inf the total of live hypotheses that cannot exceed the K-th best finished one.

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from nmt_cli.decoding.config import SearchConfig
-from nmt_cli.decoding.next_token.dispatch import top
 from nmt_cli.decoding.search.beams import Choice
 
 
@@ -25,7 +24,7 @@ def best(log_probs_RV: Tensor, rows_R: Tensor, totals_BN: Tensor, end: int, dive
     """
     sentences, slots = totals_BN.shape
     width = min(slots + 1, log_probs_RV.shape[1])  # one candidate per slot, and an end token
-    steps_RW, tokens_RW = top(log_probs_RV, width)
+    steps_RW, tokens_RW = log_probs_RV.topk(width)
     totals_RW = steps_RW + totals_BN.flatten()[rows_R, None]
     if len(rows_R) < sentences * slots:
         unused = totals_RW.new_full((sentences * slots, width), -torch.inf)

@@ -67,11 +67,6 @@ class StepPlan:
     draws_R: NDArray[np.float32] | None = None
     """Sampling: for each row a random number in [0, 1). If None, the likeliest tokens are taken."""
 
-    @property
-    def has_rules(self) -> bool:
-        """Whether a rule changes the probabilities of tokens in this step."""
-        return any((self.forced, self.too_early_R is not None, self.history, self.terms))
-
 
 class Planner:
     """Makes the plans of one search."""

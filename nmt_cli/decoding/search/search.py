@@ -11,7 +11,7 @@ from nmt_cli.decoding.search.beams import Beams
 from nmt_cli.decoding.search.constraints import bans_of
 from nmt_cli.decoding.search.hypotheses import BatchItem, Hypothesis, Sentence
 from nmt_cli.decoding.search.plan import Planner
-from nmt_cli.decoding.search.steppers import stepper_for
+from nmt_cli.decoding.search.steppers import Stepper
 from nmt_cli.model.cache import FIRST_STEPS, DecodingCache
 
 COMPACT_AT = 0.75
@@ -33,7 +33,7 @@ class Search:
         self._beams: Beams | None = None
         self._caches: list[DecodingCache] = []
         self._planner = Planner(config, ensemble.vocabulary, everywhere=look_every > 1)
-        self._stepper = stepper_for(ensemble, config, look_every)
+        self._stepper = Stepper(ensemble, config, waits=look_every == 1)
 
     @property
     def sentences(self) -> list[Sentence]:

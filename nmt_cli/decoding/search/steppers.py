@@ -1,43 +1,27 @@
-"""The two implementations of a step: PyTorch on any device, and Numba on a CPU."""
+"""A step of a search: the probabilities of the next tokens, the rules, the choice and the reordering."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import ModuleType
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from nmt_cli.attention.dispatch import FEW_ROWS
 from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.decoding.ensemble import Ensemble
 from nmt_cli.decoding.search.beams import Beams, LengthRule
 from nmt_cli.decoding.search.expansion import best, drawn
 from nmt_cli.decoding.search.plan import StepPlan
 from nmt_cli.model.cache import DecodingCache
-from nmt_cli.runtime.kernels.loading import compiled_kernels
-
-UNLIMITED = 1 << 62
-"""More than the number of hypotheses that a sentence can finish."""
 
 Caches = Sequence[DecodingCache]
 """The decoding cache of each model of the ensemble."""
 
 
-def stepper_for(ensemble: Ensemble, config: SearchConfig, look_every: int) -> TorchStepper:
-    """Return the compiled stepper for a CPU and settings that it applies, else PyTorch's. The host looks for
-    finished sentences every `look_every` steps."""
-    uncompiled = config.sample or config.diversity or config.coverage_penalty
-    suits = look_every == 1 and ensemble.device.type == "cpu" and not uncompiled
-    if suits and (kernels := compiled_kernels("decoding.search")):
-        return CompiledStepper(ensemble, config, kernels)
-    return TorchStepper(ensemble, config, waits=look_every == 1)
-
-
-class TorchStepper:
-    """Takes any step, as a sequence of PyTorch operations: extends the hypotheses of a batch by a token."""
+class Stepper:
+    """Extends the hypotheses of a batch by a token, as a sequence of PyTorch operations."""
 
     def __init__(self, ensemble: Ensemble, config: SearchConfig, waits: bool = True) -> None:
         """Make a stepper. If `waits` is false, the host does not wait for the device."""
@@ -109,38 +93,6 @@ class TorchStepper:
         seen_BS = F.pad(caches[0].source_seen[:, 1:], (0, 1))  # all but the end tokens
         out: Tensor = self._config.coverage_penalty * (attention_BNS.log() * seen_BS[:, None]).sum(2)
         return out
-
-
-class CompiledStepper(TorchStepper):
-    """Takes a step on a CPU. One compiled function does everything after the rules about tokens.
-
-    It knows no sampling, no diversity and no coverage penalty.
-    """
-
-    def __init__(self, ensemble: Ensemble, config: SearchConfig, kernels: ModuleType) -> None:
-        """Prepare the settings of the search for `kernels`, the module `search.compiled`."""
-        super().__init__(ensemble, config)
-        self._kernels = kernels
-        self._beam_rules = kernels.BeamRules(
-            banned=self._banned.numpy(),
-            end=self._end,
-            gnmt=config.length_rule == "gnmt",
-            exponent=np.float32(config.length_penalty),
-            reach=np.float32(config.reach),
-            enough=config.beam if config.stop_early else UNLIMITED,
-        )
-
-    def step(self, plan: StepPlan, beams: Beams, caches: Caches) -> None:
-        """Carry out a plan. Change `beams` and `caches`."""
-        # Without rules and for few rows, it computes the softmax too.
-        raw = len(plan.rows_R) <= FEW_ROWS and len(caches) == 1 and not plan.has_rules
-        if raw:
-            x_RV = self._ensemble.logits(plan.newest_R, plan.rows_R, caches, plan.longest)
-        else:
-            x_RV = self._log_probs(plan, caches)
-        parents_BN = beams.advance(x_RV, raw, plan.rows_R, self._beam_rules, self._kernels)
-        for cache in caches:
-            cache.reorder(parents_BN, beams.in_use)
 
 
 def _on(device: torch.device, array: np.ndarray) -> Tensor:

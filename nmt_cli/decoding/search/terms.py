@@ -20,7 +20,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nmt_cli.decoding.next_token.dispatch import top
 from nmt_cli.text.tag_placement import WORD
 
 SPACE, JOINER = "\u2581", "@@"
@@ -216,7 +215,7 @@ class TermsRule:
         cells_2F = torch.from_numpy(rows_F).to(device), torch.from_numpy(tokens_F).to(device)
         log_probs_F = own_RV[cells_2F].numpy(force=True)
         own_RV[cells_2F] = -torch.inf
-        log_probs_RC, tokens_RC = (x.numpy(force=True) for x in top(own_RV, count))
+        log_probs_RC, tokens_RC = (x.numpy(force=True) for x in own_RV.topk(count))
         others = np.full(len(every) + tokens_RC.size, -1)
         return Candidates(
             np.concatenate([rows_F, every.repeat(count)]),

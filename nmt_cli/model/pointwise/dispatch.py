@@ -31,7 +31,7 @@ def dropped(x_TD: Tensor, seed: Tensor, keys_T: Tensor, positions_T: Tensor, pro
         from nmt_cli.model.pointwise import fused
 
         return fused.dropped(x_TD, seed, keys_T, positions_T, probability)
-    if x_TD.device.type == "cpu" and (compiled := compiled_kernels("model.pointwise")):
+    if x_TD.device.type == "cpu" and (compiled := compiled_kernels("model.pointwise.compiled")):
         levels = reference.dropped_levels(probability)
         factor = reference.LEVELS / (reference.LEVELS - levels)
         # Kernels read fp32 only. In other formats, they compute factors.

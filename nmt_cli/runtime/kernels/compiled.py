@@ -1,7 +1,6 @@
 """Building blocks of the kernels that Numba compiles. Import this module only if Numba is installed.
 
-Kernels call an intrinsic without its first parameter, `context`. A tile has the weights of 64 outputs for
-`INPUTS` inputs. Each input is a float or four bytes.
+Kernels call an intrinsic without its first parameter, `context`.
 """
 
 import hashlib
@@ -13,8 +12,7 @@ import llvmlite
 import numba
 import numpy as np
 from llvmlite import ir
-from llvmlite.binding import initialize_native_asmparser
-from numba import boolean, float32, int8, int32, int64, types, uint16
+from numba import float32, int32, int64, types, uint16
 from numba.core.caching import NullCache
 from numba.core.compiler import CompileResult
 from numba.core.registry import cpu_target
@@ -39,12 +37,6 @@ OPTIONS = {
 PROCESSOR = cpu_target.target_context.codegen().magic_tuple()
 FEATURES = PROCESSOR[2].split(",")
 """Instruction sets that Numba compiles for. Its settings may name another processor than this machine has."""
-
-MULTIPLIES_BYTES = "+avx512vnni" in FEATURES
-"""Whether the processor has an instruction for products of bytes (VNNI)."""
-
-if MULTIPLIES_BYTES:
-    initialize_native_asmparser()
 
 FILES = KernelFiles(
     numba.config.CACHE_DIR, (PROCESSOR, numba.__version__, llvmlite.__version__, sys.implementation.cache_tag)
@@ -85,7 +77,8 @@ def njit(signatures=None, **options):
     """
 
     def decorate(function):
-        dispatcher = numba.njit(**options)(function)
+        # Python calls only functions with signatures. Others need no code that unpacks Python's objects.
+        dispatcher = numba.njit(**options, no_cpython_wrapper=not signatures)(function)
         dispatcher._cache = _Cache(function)
         try:
             for signature in signatures if isinstance(signatures, list) else filter(None, [signatures]):
@@ -177,142 +170,6 @@ def added(context, numbers, index, value):
         return builder.atomic_rmw("add", builder.gep(array.data, [arguments[1]]), arguments[2], "seq_cst")
 
     return int64(numbers, int64, int64), generate
-
-
-@intrinsic
-def fetch(context, address):
-    """Start to load the memory at an address into the caches, without waiting. Any address is allowed."""
-
-    def generate(context, builder, signature, arguments):
-        pointer = builder.inttoptr(arguments[0], ir.IntType(8).as_pointer())
-        int_, name = ir.IntType(32), "llvm.prefetch.p0"
-        kind = ir.FunctionType(ir.VoidType(), [pointer.type, int_, int_, int_])
-        function = builder.module.globals.get(name) or ir.Function(builder.module, kind, name)
-        builder.call(function, [pointer, int_(0), int_(3), int_(1)])  # for reading, into all caches, as data
-        return context.get_dummy_value()
-
-    return types.void(int64), generate
-
-
-INPUTS = 16
-"""Inputs of a tile of weights. Each is a float or four bytes."""
-
-
-def _tile_adder(rows, kind, add_products):
-    """Return an intrinsic that adds the products of a tile, as in `_in_tiles`, for exactly `rows` rows.
-
-    `kind` is the LLVM type of the weights. `add_products(builder, totals, x, weights)` builds code that adds
-    products to totals. All three are vectors of 16 elements.
-    """
-
-    def add(context, sums_RO, address, x_RI, first):
-        def generate(context, builder, signature, arguments):
-            int_, vector = ir.IntType(32), ir.VectorType(kind, 16)
-            sums, x = (
-                context.make_array(kind)(context, builder, value)
-                for kind, value in zip(signature.args[::2], arguments[::2], strict=True)
-            )
-            sums_pointer = builder.bitcast(sums.data, vector.as_pointer())
-            pointers = [builder.gep(sums_pointer, [int_(i)]) for i in range(4 * rows)]
-            weights = builder.inttoptr(arguments[1], vector.as_pointer())
-            size = signature.args[2].dtype.bitwidth // 8
-            stride = builder.sdiv(builder.extract_value(x.strides, 0), arguments[3].type(size))
-            firsts = (builder.add(arguments[3], builder.mul(stride, stride.type(row))) for row in range(rows))
-            inputs = [builder.bitcast(builder.gep(x.data, [at]), kind.as_pointer()) for at in firsts]
-            totals = [builder.load(pointer, align=4) for pointer in pointers]
-            for i in range(INPUTS):
-                four = [builder.load(builder.gep(weights, [int_(4 * i + o)]), align=4) for o in range(4)]
-                for row, row_inputs in enumerate(inputs):
-                    value = builder.load(builder.gep(row_inputs, [int_(i)]), align=size)
-                    values = _repeated(builder, value, vector)
-                    for o, weight in enumerate(four, start=4 * row):
-                        totals[o] = add_products(builder, totals[o], values, weight)
-            for pointer, total in zip(pointers, totals, strict=True):
-                builder.store(total, pointer, align=4)
-            return context.get_dummy_value()
-
-        return types.void(sums_RO, int64, x_RI, int64), generate
-
-    return intrinsic(add)
-
-
-def _repeated(builder, x, vector):
-    """Generate a vector of the LLVM type `vector` whose elements are all `x`."""
-    first = builder.insert_element(ir.Constant(vector, ir.Undefined), x, ir.IntType(32)(0))
-    zeros = ir.Constant(ir.VectorType(ir.IntType(32), vector.count), [0] * vector.count)
-    return builder.shuffle_vector(first, first, zeros)
-
-
-def _add_float_products(builder, totals, x, weights):
-    """Generate `totals` + `x` x `weights`, elementwise for vectors of floats."""
-    product = builder.fmul(x, weights, flags=["contract"])
-    return builder.fadd(totals, product, flags=["contract"])
-
-
-def _add_byte_products(builder, totals, unsigned, signed):
-    """Generate `totals`, int32, plus in each element the products of four unsigned and four signed bytes."""
-    kind = totals.type
-    code = ir.InlineAsm(ir.FunctionType(kind, [kind] * 3), "vpdpbusd $3, $2, $0", "=v,0,v,v")
-    return builder.call(code, [totals, unsigned, signed])
-
-
-@intrinsic
-def _byte_at(context, address):
-    """Return the int8 at an address."""
-
-    def generate(context, builder, signature, arguments):
-        return builder.load(builder.inttoptr(arguments[0], ir.IntType(8).as_pointer()))
-
-    return int8(int64), generate
-
-
-@numba.njit(**OPTIONS)
-def _add_single_bytes(sums_RO, address, integers_RI, first):
-    """Add the products of a tile to `sums_RO`, without VNNI. An unrolled loop would compile for seconds.
-
-    `address` is that of the tile's weights, four inputs interleaved. `first` is the first input.
-    """
-    for row in range(len(sums_RO)):
-        for i in range(4 * INPUTS):
-            for o in range(sums_RO.shape[1]):
-                weight = np.int32(_byte_at(address + i // 4 * 256 + o * 4 + i % 4))
-                sums_RO[row, o] += weight * np.int32(integers_RI[row, first + i])
-
-
-def _in_tiles(kind, add_products):
-    """Return a function `add(sums_RO, address, x_RI, first)` that adds the products of a tile to `sums_RO`.
-
-    Multiply `INPUTS` inputs of each row, from index `first` on, with the 64 outputs at `address`. Load a
-    weight once for up to four rows. `kind` and `add_products` are arguments of `_tile_adder`.
-    """
-    of_4, of_2, of_1 = (_tile_adder(rows, kind, add_products) for rows in (4, 2, 1))
-
-    @numba.njit(**OPTIONS)
-    def add(sums_RO, address, x_RI, first):
-        row, rows = 0, len(x_RI)
-        while row + 4 <= rows:
-            of_4(sums_RO[row:], address, x_RI[row:], first)
-            row += 4
-        if row + 2 <= rows:
-            of_2(sums_RO[row:], address, x_RI[row:], first)
-            row += 2
-        if row < rows:
-            of_1(sums_RO[row:], address, x_RI[row:], first)
-
-    return add
-
-
-add_products = _in_tiles(ir.FloatType(), _add_float_products)
-add_byte_products = _in_tiles(ir.IntType(32), _add_byte_products) if MULTIPLIES_BYTES else _add_single_bytes
-
-
-@njit(boolean(int64[::1], int64, int64), **OPTIONS)
-def wait(counter, seen, turns):
-    """Return True as soon as `counter[0]` exceeds `seen`, or False after `turns` turns of a busy loop."""
-    for _ in range(turns):  # noqa: SIM110 - Numba has no `any`
-        if added(counter, 0, 0) > seen:
-            return True
-    return False
 
 
 @njit(**OPTIONS)

@@ -18,8 +18,8 @@ from uuid import uuid4
 from nmt_cli.errors import Caution, Notice
 
 PACKAGE = Path(__file__).parents[2]
-SOURCES = "**/compiled.py", "runtime/kernels/torch_private.py"
-"""All files that are compiled together. They import no other module of this package."""
+SOURCES = "**/compiled.py", "engine/kernels/*.py"
+"""All files that are compiled together."""
 
 PREFIX, MAX_FOLDERS = "nmt-kernels-", 8
 """The beginning of the names of folders with compiled code, and the maximum number of them in one folder."""
@@ -31,13 +31,13 @@ DIGEST_SIZE = hashlib.sha256().digest_size
 
 
 @cache
-def compiled_kernels(subpackage: str) -> ModuleType | None:
-    """Import and return `compiled.py` of a subpackage like "model.tree". The first call may compile it.
+def compiled_kernels(name: str) -> ModuleType | None:
+    """Import and return a module of kernels, such as "loss.compiled". The first call may compile it.
 
     Return None without Numba. On other errors, warn that computing is slower and return None.
     """
     try:
-        return import_module(f"nmt_cli.{subpackage}.compiled")
+        return import_module(f"nmt_cli.{name}")
     except ImportError:
         return None
     except Exception as error:

@@ -14,10 +14,11 @@ from nmt_cli.data.batching.mixed_plan import mixed_plan
 from nmt_cli.data.batching.resegment import refuse_no_effect, samplers
 from nmt_cli.data.dataset import TOKENIZERS, TRAIN, Dataset, open_dataset
 from nmt_cli.data.guard import DatasetGuard
+from nmt_cli.engine.packing import KERNELS
 from nmt_cli.errors import UserError
 from nmt_cli.runtime.devices import fast_products, is_gpu
 from nmt_cli.runtime.foreign_text import read_if_exists
-from nmt_cli.runtime.kernels.compiling import TRANSLATING, prepare
+from nmt_cli.runtime.kernels.compiling import prepare
 from nmt_cli.runtime.threads import default_threads, restored_threads
 from nmt_cli.text.tokenizers import load_tokenizers
 from nmt_cli.training.config import TrainConfig
@@ -197,8 +198,8 @@ def _tried_cut(run: Path, dataset: Dataset, snapshot: Snapshot, validator: Valid
         return cut
     group.busy("compiling" if compiles else "trying out")
     if not is_gpu(device):
-        losses = ("loss", "loss.r_drop") if config.loss.r_drop else ("loss",)
-        prepare("model.pointwise", *losses, *(TRANSLATING if validator.enabled else ()))
+        losses = ("loss.compiled", "loss.r_drop.compiled") if config.loss.r_drop else ("loss.compiled",)
+        prepare("model.pointwise.compiled", *losses, *([KERNELS] if validator.enabled else ()))
     trial = try_longest(trainer, split, cut, report)
     group.meet("waiting")  # a rank without cached kernels may compile for minutes longer than the others
     if begins:

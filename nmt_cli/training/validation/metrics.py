@@ -14,6 +14,7 @@ from nmt_cli.data.batching.cut import micro_batches
 from nmt_cli.data.batching.plan import Indices
 from nmt_cli.data.dataset import Dataset, Split, raw_lines
 from nmt_cli.decoding.config import InputConfig, SearchConfig, TranslateConfig
+from nmt_cli.engine.decoder import Decoder
 from nmt_cli.errors import UserError
 from nmt_cli.language import iso_code
 from nmt_cli.loss.dispatch import cross_entropy
@@ -167,7 +168,7 @@ class Judge:
         raw = raw_lines(self.dataset, split, "source")
         translator = Translator(self.tokenizers, [model], self.translate)
         with self.precision.autocast():
-            translations = translator.translate([model], [raw[line] for line in own_lines])
+            translations = translator.translate(Decoder.of([model]), [raw[line] for line in own_lines])
         return {line: (one.text, one.confidence) for line, one in zip(own_lines, translations, strict=True)}
 
     def _judgement(

@@ -5,8 +5,8 @@ from bisect import insort
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, fields
 
+from nmt_cli.decoding.batch import take_longest
 from nmt_cli.decoding.config import SearchConfig
-from nmt_cli.decoding.engine import take_longest
 from nmt_cli.decoding.search.hypotheses import Hypothesis, Sentence
 from nmt_cli.translation.translator import Line, line_number
 

@@ -2,19 +2,13 @@
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Protocol
 
-import torch
-
-from nmt_cli.attention.dispatch import FEW_ROWS
+from nmt_cli.decoding.batch import Queue
 from nmt_cli.decoding.config import SearchConfig
-from nmt_cli.decoding.engine import Queue, translated
-from nmt_cli.decoding.ensemble import Ensemble
 from nmt_cli.decoding.search.hypotheses import Hypothesis, Sentence
-from nmt_cli.model.transformer import Transformer
+from nmt_cli.engine.decoder import Decoder
 from nmt_cli.runtime.devices import current
-from nmt_cli.runtime.kernels import standby
 from nmt_cli.runtime.processes import SharedCount
 
 
@@ -47,8 +41,8 @@ class Turn(Queue, Protocol):
         method before a step after a departure. An exception ends the search."""
 
 
-Load = Callable[[], Sequence[Transformer]]
-"""Returns the models of a worker, an ensemble, ready to translate. Called by the worker itself."""
+Load = Callable[[], Decoder]
+"""Returns the models of a worker, ready to translate. Called by the worker itself."""
 
 NextTurn = Callable[[], Turn | None]
 """Waits until a sentence waits, and returns a turn. Returns None once the queue is closed."""
@@ -57,15 +51,15 @@ NextTurn = Callable[[], Turn | None]
 def translate_turns(load: Load, next_turn: NextTurn, counts: Counts, threads: int = 1) -> None:
     """Translate turns with the models of `load`, on their device, until `next_turn` returns None. While
     `counts` has only few unfinished sentences, up to `threads` threads share the work of each step."""
-    models = load()
-    with current(models[0].device):
+    decoder = load()
+    with current(decoder.models[0].device):
         while turn := next_turn():
-            _translate(models, turn, counts, threads)
+            _translate(decoder, turn, counts, threads)
 
 
-def _translate(models: Sequence[Transformer], turn: Turn, counts: Counts, threads: int) -> None:
+def _translate(decoder: Decoder, turn: Turn, counts: Counts, threads: int) -> None:
     """Translate the sentences of `turn` until none is left."""
-    ensemble, search, departures = Ensemble.of(models, turn.search), turn.search, counts.departures.value
+    departures = counts.departures.value
 
     def gone(running: Sequence[Sentence]) -> Collection[int]:
         nonlocal departures
@@ -74,34 +68,9 @@ def _translate(models: Sequence[Transformer], turn: Turn, counts: Counts, thread
         departures = counts.departures.value
         return turn.gone(running)
 
-    set_threads = partial(_set_threads, models, search, counts, threads)
-    before_step = set_threads if threads > 1 else lambda *_: None
-    for sentence, hypotheses in translated(ensemble, search, turn, gone, before_step):
+    def threads_for(sentences: int) -> int:
+        # Other workers have their own sentences, and need their cores.
+        return threads if counts.unfinished.value == sentences else 1
+
+    for sentence, hypotheses in decoder.translated(turn.search, turn, gone, threads_for):
         turn.finish(sentence, hypotheses)
-
-
-def _set_threads(
-    models: Sequence[Transformer],
-    search: SearchConfig,
-    counts: Counts,
-    threads: int,
-    running: int,
-    joining: Sequence[Sentence],
-) -> None:
-    """Set the number of threads of the step in which `joining` join a batch of `running` sentences. Use
-    `threads` for at most `FEW_ROWS` rows while other workers are idle, else 1. The threads are those of the
-    compiled kernels, or of PyTorch if these kernels cannot do the step."""
-    sentences = running + len(joining)
-    rows, longest = sentences * search.slots, max((len(one.tokens) + 1 for one in joining), default=0)
-    few = rows <= FEW_ROWS and counts.unfinished.value == sentences
-    standby.call(threads - 1 if few else 0)
-    # PyTorch's own threads would compete with the standby threads.
-    compiled = not search.coverage_penalty and all(
-        model.few_rows
-        and model.few_rows.fits(rows)
-        and (not joining or model.few_rows.can_encode(len(joining), longest))
-        for model in models
-    )
-    torch_threads = threads if few and not compiled else 1
-    if torch.get_num_threads() != torch_threads:
-        torch.set_num_threads(torch_threads)

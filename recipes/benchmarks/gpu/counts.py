@@ -27,10 +27,9 @@ from nmt_cli.attention import dispatch, fused
 from nmt_cli.attention.groups import groups_of
 from nmt_cli.data.batching.batch import Rounding
 from nmt_cli.data.batching.loader import Loader
+from nmt_cli.decoding.batch import LOOK_EVERY
 from nmt_cli.decoding.config import SearchConfig
-from nmt_cli.decoding.engine import LOOK_EVERY
 from nmt_cli.decoding.ensemble import Ensemble
-from nmt_cli.decoding.next_token import dispatch as next_token
 from nmt_cli.decoding.search.hypotheses import Sentence
 from nmt_cli.decoding.search.search import Search
 from nmt_cli.model import embedding, layers
@@ -174,8 +173,6 @@ def _search(beam: int, steps: int, part: dict[str, int], look_every: int) -> dic
     one.join([Sentence(key, [5] * (key + 3)) for key in range(sentences)])
     with ExitStack() as stack:
         stack.enter_context(patch.object(dispatch, "PART", part))
-        stack.enter_context(patch.object(dispatch, "_compiled", lambda *_: None))
-        stack.enter_context(patch.object(next_token, "_kernels", lambda *_: None))
         counted = stack.enter_context(Counted())
         for _ in range(steps):
             one.step()

@@ -18,11 +18,10 @@ import torch
 
 from nmt_cli.checkpoints.finding import find_model
 from nmt_cli.checkpoints.model_folder import read_model
+from nmt_cli.decoding.batch import ListQueue
 from nmt_cli.decoding.config import SearchConfig
-from nmt_cli.decoding.engine import ListQueue, translated
-from nmt_cli.decoding.ensemble import Ensemble
-from nmt_cli.decoding.fast.packed import pack
 from nmt_cli.decoding.search.hypotheses import Sentence
+from nmt_cli.engine.decoder import Decoder
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.runtime.devices import Precision
 from recipes.benchmarks.gpu.device import kernels_of, the_device, wait
@@ -62,18 +61,17 @@ def ours(model: Transformer) -> Iterator[tuple[str, Translate]]:
     """Yield a description and a function of our search, for each precision and number of rows."""
     precisions: tuple[Precision, ...] = ("fp16", "bf16") if torch.cuda.is_available() else ("fp32",)
     for precision in precisions:
-        here = deepcopy(model).to(the_device()).eval()
-        pack(here, precision)
+        decoder = Decoder.of([deepcopy(model).to(the_device()).eval()], precision)
         for rows in ROWS:
             config = SearchConfig(
                 beam=BEAM, length_rule="power", length_penalty=ALPHA, rows=rows, reach=1000.0, stop_early=True
             )
-            yield f"{precision}, {rows} rows", partial(_ours, here, config)
+            yield f"{precision}, {rows} rows", partial(_ours, decoder, config)
 
 
-def _ours(model: Transformer, config: SearchConfig, sources: Ids) -> list[int]:
+def _ours(decoder: Decoder, config: SearchConfig, sources: Ids) -> list[int]:
     waiting = ListQueue([Sentence(key, ids[:-1]) for key, ids in enumerate(sources)])
-    found = translated(Ensemble.of([model], config), config, waiting)
+    found = decoder.translated(config, waiting)
     return [len(hypotheses[0].tokens) + 1 for _, hypotheses in found if hypotheses]
 
 

@@ -8,7 +8,6 @@ from nmt_cli.decoding.attention_maps import source_attention
 from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.decoding.ensemble import Ensemble
 from nmt_cli.decoding.search.hypotheses import Hypothesis, Sentence
-from nmt_cli.decoding.search.search import Search
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.runtime.devices import is_gpu
 from nmt_cli.runtime.memory import MEMORY_ERRORS, out_of_memory
@@ -44,6 +43,23 @@ class Queue(Protocol):
         """Put sentences back into the queue: the batch did not fit into memory."""
 
 
+class Searching(Protocol):
+    """A search for a batch of sentences, such as `search.Search`."""
+
+    @property
+    def sentences(self) -> list[Sentence]:
+        """The sentences that are not done."""
+
+    def join(self, sentences: Sequence[Sentence]) -> None:
+        """Add `sentences` to the batch."""
+
+    def drop(self, numbers: Collection[int]) -> None:
+        """Cancel the sentences with the indices `numbers` in `self.sentences`."""
+
+    def step(self) -> "list[Finished]":
+        """Extend the hypotheses. Return the sentences that are done, with their hypotheses."""
+
+
 Finished = tuple[Sentence, list[Hypothesis]]
 Found = tuple[Sentence, list[Hypothesis] | None]
 """A sentence and its hypotheses, best first. None means that the sentence alone does not fit into memory."""
@@ -53,26 +69,26 @@ def translated(
     ensemble: Ensemble,
     config: SearchConfig,
     queue: Queue,
+    new_search: Callable[[int], Searching],
     gone: Callable[[Sequence[Sentence]], Collection[int]] = lambda running: (),
-    ready: Callable[[int, Sequence[Sentence]], None] = lambda running, joining: None,
 ) -> Iterator[Found]:
     """Translate until batch and queue are empty. Yield sentences when they are done, in any order.
 
     If memory runs out, put the batch back and halve its limit. Yield a sentence that does not fit alone with
-    None. Before a step, `ready` gets the number of sentences in the batch and those that join. Then `gone`
-    gets the batch, and returns indices of sentences to drop without a result. Its errors end the search.
+    None. `new_search` makes an empty search, in which the host looks for finished sentences after so many
+    steps. Before a step, `gone` gets the batch, and returns indices of sentences to drop without a result.
+    Its errors end the search.
     """
     on_gpu = is_gpu(ensemble.device)
     max_rows, look_every = (ROWS_ON_GPU, LOOK_EVERY) if on_gpu else (ROWS_ON_CPU, 1)
     slots = max(1, (config.rows or max_rows) // config.slots)
-    search, waiting = Search(ensemble, config, look_every), list[Finished]()
+    search, waiting = new_search(look_every), list[Finished]()
     while True:
         joining: list[Sentence] = []
         try:
             running = search.sentences
             if len(running) <= REFILL * slots:
                 joining = queue.take(slots - len(running), TOKENS, running)
-            ready(len(running), joining)
             if joining:
                 search.join(joining)
                 # They belong to the search now. An error below must not put them back twice.
@@ -89,7 +105,7 @@ def translated(
                 raise
             # All of them restart in smaller batches: the step may have failed halfway.
             batch = [*search.sentences, *joining]
-            search = Search(ensemble, config, look_every)
+            search = new_search(look_every)
             if len(batch) == 1:
                 yield batch[0], None
             else:

@@ -8,16 +8,10 @@ A node on no path is free for the next token. See `cache.py` for the axes.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from types import ModuleType
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
-
-from nmt_cli.attention.cached import Rows
-from nmt_cli.runtime.kernels.loading import compiled_kernels
 
 MORE_STEPS, MORE_STEPS_ALONE = 4, 32
 """Steps for which a full tree gets nodes, in a large batch and for a single sentence.
@@ -28,9 +22,6 @@ small batches, time counts more.
 
 MORE_IN_ADVANCE = 4
 """Steps for which a full tree gets nodes, in multiples of `TokenTree.ahead`, if that is more than 1."""
-
-NO_WINDOW = 1 << 62
-"""A window of more tokens than any hypothesis has."""
 
 NODES_ROUNDED_TO = 8
 """When `TokenTree.used` grows, it becomes a multiple of this, so that it grows rarely."""
@@ -86,36 +77,9 @@ class TokenTree:
         first_RH = ((rows_R // slots)[:, None] * heads + head_numbers) * capacity
         return first_RH + nodes_BN.flatten()[rows_R, None], seen
 
-    def follow_paths(
-        self, rows: Rows, count: int, heads: int, window: int, compiled: ModuleType
-    ) -> tuple[Tensor, NDArray[np.int32], NDArray[np.int32]]:
-        """Add a new node to the path of each of the first `count` rows, by kernels. Other rows are dummies.
-
-        Return the new nodes' indices [count, H] among the cached keys [B x H x M]. Also return lists [R,
-        `used`] of visible nodes, as in `mask_nodes`, and their lengths [R].
-        """
-        row_slots = rows.from_slots.numpy()
-        nodes_RH = np.empty((count, heads), np.int64)
-        counts_R = np.empty(len(row_slots), np.int32)
-        reach = window // 2 + 1 if window else NO_WINDOW
-        while True:
-            seen_RM = np.empty((len(row_slots), self.used), np.int32)
-            tree = compiled.Tree(self.paths.numpy(), self.depths.numpy(), self.ages.numpy())
-            results = compiled.Rows(row_slots, nodes_RH, seen_RM, counts_R)
-            if compiled.take_nodes(tree, self.used, reach, results):
-                break
-            self.get_ready()
-        self.ready = max(self.ready - 1, 0)
-        return torch.from_numpy(nodes_RH), seen_RM, counts_R
-
     def reorder_paths(self, parents_BN: Tensor, in_use_BN: Tensor) -> None:
         """Replace the path of each slot by the path of its parent slot. Slots not in use get no path."""
-        on_host = self.paths.device.type == "cpu" and self.ahead == 1
-        if on_host and (compiled := compiled_kernels("model.tree")):
-            arrays = (x.contiguous().numpy() for x in (parents_BN, in_use_BN))
-            compiled.follow(self.paths.numpy(), *arrays)
-        else:
-            self.paths = of_parents(self.paths, parents_BN) & in_use_BN[:, :, None]
+        self.paths = of_parents(self.paths, parents_BN) & in_use_BN[:, :, None]
 
     def get_ready(self) -> Tensor:
         """Wait for the device. Reserve or add nodes for `ahead` steps. Return [B, `used`]: True on a path."""

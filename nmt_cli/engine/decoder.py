@@ -1,0 +1,140 @@
+"""Models that are ready to translate, and the choice between the engine and the plain search."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import MISSING, Field, dataclass, fields
+from typing import Any
+
+import torch
+
+from nmt_cli.decoding.batch import Found, Queue, Searching, translated
+from nmt_cli.decoding.config import SearchConfig
+from nmt_cli.decoding.ensemble import Ensemble
+from nmt_cli.decoding.search.hypotheses import Hypothesis, Sentence
+from nmt_cli.decoding.search.search import Search
+from nmt_cli.engine.packing import Packed, packed
+from nmt_cli.engine.search import EngineSearch
+from nmt_cli.errors import UserError
+from nmt_cli.model.transformer import Transformer
+from nmt_cli.runtime.devices import Precision, is_gpu, translating_precisions
+from nmt_cli.runtime.kernels import torch_private
+
+SETTINGS = {
+    *("beam", "length_rule", "length_penalty", "min_length", "max_length", "cap_ratio", "cap_extra", "reach"),
+    *("stop_early", "n_best", "unknown", "mbr", "rows", "kernels", "glossary", "ban", "temperature", "top_k"),
+    *("top_p", "seed", "combine", "weights"),
+}
+"""The settings of a search that the engine applies, or that change nothing in it. Words of `ban` and of a
+glossary come with the sentence. The settings of sampling have no effect without `sample`, and the last two
+none on one model."""
+
+OF_SENTENCE = {"key", "tokens", "prefix", "certain", "aligned", "placeholders", "request", "deaths"}
+"""The fields of a sentence that the engine applies. Its search knows no rule that another field asks for. The
+last two are notes of the queue (`translation.workers.request.Queued`)."""
+
+Done = tuple[Sentence, list[Hypothesis]]
+
+
+def applies(config: SearchConfig) -> bool:
+    """Return whether the engine applies all settings that differ from their defaults."""
+    changed = (one.name for one in fields(config) if getattr(config, one.name) != _default(one))
+    return all(name in SETTINGS for name in changed)
+
+
+def knows(sentence: Sentence) -> bool:
+    """Return whether the engine applies all rules of a sentence. Of the rules about placeholders, it forbids
+    the symbols in sentences without any, but it requires none."""
+    if (placeholders := sentence.placeholders) and (placeholders.wanted or placeholders.joins):
+        return False
+    # An empty value asks for nothing, whatever its type.
+    return not any(getattr(sentence, one.name) for one in fields(sentence) if one.name not in OF_SENTENCE)
+
+
+def _default(one: Field[Any]) -> object:
+    return one.default if one.default_factory is MISSING else one.default_factory()
+
+
+@dataclass(frozen=True, slots=True)
+class Decoder:
+    """The models of an ensemble, ready to translate on their device."""
+
+    models: Sequence[Transformer]
+    packed: Packed | None = None
+    """The weights of a single model in the form of the engine, if it can decode the model. Sentences with
+    rules that it does not know are computed by `models`, always in fp32."""
+
+    @staticmethod
+    def of(models: Sequence[Transformer], precision: Precision = "fp32") -> Decoder:
+        """Prepare `models`, all on one device, for translating. "fp16" and "bf16" convert their weights in
+        place. On a CPU, the engine gets a copy of the weights of a single model, in 8 bits for "int8". Raise
+        `UserError` if the device or, for "int8", the engine does not support `precision`.
+        """
+        torch_private.keep_few_kernels()
+        device = models[0].device
+        if precision not in (possible := translating_precisions(device)):
+            where = "this GPU" if is_gpu(device) else "this CPU"
+            choice = " or ".join(possible)
+            raise UserError(f"{where} can't compute in {precision}. Choose --precision {choice}.")
+        if precision in ("fp16", "bf16"):
+            for model in models:
+                model.to(torch.float16 if precision == "fp16" else torch.bfloat16)
+        exact = all(model.output_matrix.dtype == torch.float32 for model in models)
+        fits = len(models) == 1 and not is_gpu(device) and exact
+        engine = packed(models[0], int8=precision == "int8") if fits else None
+        if precision == "int8" and not engine:
+            what = "an ensemble" if len(models) > 1 else "this model"
+            raise UserError(f"{what} can't be computed in int8. Choose --precision fp32.")
+        return Decoder(models, engine)
+
+    def translated(
+        self,
+        config: SearchConfig,
+        queue: Queue,
+        gone: Callable[[Sequence[Sentence]], Collection[int]] = lambda running: (),
+        threads: Callable[[int], int] = lambda sentences: 1,
+    ) -> Iterator[Found]:
+        """Translate until the queue is empty. `batch.translated` explains arguments and results. `threads`
+        gives the number of threads for a batch of so many sentences, which only the engine uses."""
+        ensemble = Ensemble.of(self.models, config)
+
+        def plain(look_every: int) -> Search:
+            return Search(ensemble, config, look_every)
+
+        def fast(look_every: int) -> Searching:
+            assert self.packed
+            return Divided(EngineSearch(self.packed, config, threads), plain(look_every))
+
+        return translated(ensemble, config, queue, fast if self.packed and applies(config) else plain, gone)
+
+
+class Divided:
+    """A batch of which the engine searches one part, and the plain search the sentences with other rules."""
+
+    def __init__(self, engine: Searching, plain: Searching) -> None:
+        self._searches = engine, plain
+
+    @property
+    def sentences(self) -> list[Sentence]:
+        """The sentences that are not done: first those of the engine."""
+        return [sentence for search in self._searches for sentence in search.sentences]
+
+    def join(self, sentences: Sequence[Sentence]) -> None:
+        """Add `sentences` to the batch."""
+        known, others = ([one for one in sentences if knows(one) is wanted] for wanted in (True, False))
+        for search, joining in zip(self._searches, (known, others), strict=True):
+            if joining:
+                search.join(joining)
+
+    def drop(self, numbers: Collection[int]) -> None:
+        """Cancel the sentences with the indices `numbers` in `self.sentences`."""
+        first = 0
+        for search in self._searches:
+            count = len(search.sentences)
+            if own := [number - first for number in numbers if first <= number < first + count]:
+                search.drop(own)
+            first += count
+
+    def step(self) -> list[Done]:
+        """Extend all hypotheses. Return the sentences that are done with their hypotheses."""
+        return [done for search in self._searches if search.sentences for done in search.step()]

@@ -1,0 +1,194 @@
+"""A search whose steps are compiled functions. It has the methods of `decoding.search.Search`, and finds the
+same hypotheses up to rounding."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from nmt_cli.decoding.config import SearchConfig
+from nmt_cli.decoding.search.hypotheses import Hypothesis, Sentence
+from nmt_cli.engine.packing import LOGITS, Packed
+from nmt_cli.engine.state import FINISHED, LIVE, State
+
+ROWS_AT_ONCE = 256
+"""Source tokens that are encoded together. Their values stay in the processor's caches."""
+
+STEPS = 16
+"""Maximum number of steps of a call. Until it ends, no sentence joins and no request is cancelled."""
+
+TEAM = 16
+"""Length of the array of `team.py`."""
+
+HELPERS = 64
+"""Maximum number of threads of a process that help in teams. They start when they are needed."""
+
+Done = tuple[Sentence, list[Hypothesis]]
+
+
+class EngineSearch:
+    """Searches for the translations of a batch of sentences, with the rules of `decoder.SETTINGS`."""
+
+    def __init__(
+        self, packed: Packed, config: SearchConfig, threads: Callable[[int], int] = lambda sentences: 1
+    ) -> None:
+        """Begin with an empty batch. `threads` gives the number of threads for so many sentences."""
+        self._packed, self._config, self._threads = packed, config, threads
+        self._sentences: list[Sentence | None] = []
+        self._state = State(packed, config.slots, config.results)
+        self._rows, self._work = self._new_rows(0), self._new_work(0, 0)
+        vocabulary = packed.model.target_vocabulary
+        banned = {*vocabulary.never} if config.unknown else {*vocabulary.never, vocabulary.unknown}
+        self._rules = packed.kernels.Rules(
+            banned=np.array(sorted(banned), np.int64),
+            symbols=np.empty(0, np.int64),
+            end=vocabulary.end,
+            early=config.min_length,
+            gnmt=config.length_rule == "gnmt",
+            exponent=np.float32(config.length_penalty),
+            reach=np.float32(config.reach),
+            enough=config.beam if config.stop_early else np.iinfo(np.int64).max,
+        )
+
+    @property
+    def sentences(self) -> list[Sentence]:
+        """The sentences that are not done."""
+        return [sentence for sentence in self._sentences if sentence]
+
+    def join(self, sentences: Sequence[Sentence]) -> None:
+        """Encode `sentences`, and add them to the batch."""
+        model, state = self._packed.model, self._state
+        sources = [model.source_vocabulary.ended(sentence.tokens) for sentence in sentences]
+        caps = self._config.caps([len(sentence.tokens) for sentence in sentences], model.config.limit)
+        free = [place for place, sentence in enumerate(self._sentences) if not sentence]
+        places = [*free, *range(len(self._sentences), len(self._sentences) + len(sentences))][
+            : len(sentences)
+        ]
+        longest, prefix = max(map(len, sources)), max(len(sentence.prefix) for sentence in sentences)
+        state.make_room(max(places) + 1, source=longest, prefix=prefix)
+        first = 0
+        while first < len(sources):
+            end, rows = first + 1, len(sources[first])
+            while end < len(sources) and rows + len(sources[end]) <= ROWS_AT_ONCE:
+                rows += len(sources[end])
+                end += 1
+            self._encode(sources[first:end], places[first:end])
+            first = end
+        self._sentences += [None] * (max(places) + 1 - len(self._sentences))
+        for place, sentence, source, cap in zip(places, sentences, sources, caps, strict=True):
+            if sentence.placeholders:  # all sentences of a model have the same symbols
+                joins = [] if sentence.placeholders.join is None else [sentence.placeholders.join]
+                symbols = np.array([*sentence.placeholders.symbols, *joins], np.int64)
+                self._rules = self._rules._replace(symbols=symbols)
+            # A prefix must fit, even if the settings allow fewer tokens.
+            state.begin(place, sentence, max(cap, sentence.least_tokens), len(source))
+            self._sentences[place] = sentence
+
+    def drop(self, numbers: Collection[int]) -> None:
+        """Cancel the sentences with the indices `numbers` in `self.sentences`."""
+        places = [place for place, sentence in enumerate(self._sentences) if sentence]
+        for number in numbers:
+            self._state.drop(places[number])
+            self._sentences[places[number]] = None
+
+    def step(self) -> list[Done]:
+        """Extend the hypotheses until a sentence is done, by at most `STEPS` tokens. Return sentences that
+        are done with their hypotheses."""
+        state, packed = self._state, self._packed
+        rows = int(state.live.sum()) * self._config.slots
+        # A large batch takes so long for a step that a call costs nothing, and needs many nodes for it.
+        steps = max(1, min(STEPS, ROWS_AT_ONCE // rows))
+        longest = int(state["ages"][state.live].max()) + steps + 1
+        state.make_room(0, tokens=longest)
+        state.make_nodes(rows * steps)
+        self._make_room(rows, logits=rows)
+        state["counts"][FINISHED] = 0
+        start = packed.model.start
+        self._in_team(
+            packed.kernels.extend,
+            packed.decoder,
+            packed.first_norms[1],
+            -1 if start is None else start,
+            steps,
+            self._rows,
+            packed.weights,
+            packed.target_embedding(longest),
+            self._work,
+            state.memory,
+            self._rules,
+            state.hypotheses,
+        )
+        done = []
+        for place in np.flatnonzero(state["live"] != LIVE).tolist() if state["counts"][FINISHED] else ():
+            if sentence := self._sentences[place]:
+                done.append((sentence, state.finished(place)))
+                self._sentences[place] = None
+        return done
+
+    def _encode(self, sources: Sequence[Sequence[int]], places: Sequence[int]) -> None:
+        """Write the keys and values of whole sentences to their places."""
+        lengths = np.array([len(source) for source in sources])
+        packed, count = self._packed, int(lengths.sum())
+        self._make_room(count)
+        rows = self._rows
+        rows.tokens_R[:count] = np.concatenate(sources)
+        rows.positions_R[:count] = np.concatenate([np.arange(length) for length in lengths])
+        rows.sentences_R[:count], rows.lengths_R[:count] = np.repeat([places, lengths], lengths, axis=1)
+        self._in_team(
+            packed.kernels.encode,
+            packed.encoder,
+            packed.first_norms[0],
+            count,
+            rows,
+            packed.weights,
+            packed.source_embedding(int(lengths.max())),
+            self._work,
+            self._state.memory,
+            self._state.hypotheses,
+        )
+
+    def _in_team(self, function: Any, *arguments: Any) -> None:
+        """Call a compiled function in this thread and in helping threads at the same time."""
+        team = np.zeros(TEAM, np.int64)
+        count = self._threads(len(self.sentences)) - 1
+        helping = [_helpers(os.getpid()).submit(function, team, *arguments) for _ in range(count)]
+        function(team, *arguments)
+        for other in helping:
+            if not other.cancel():
+                other.result()  # it must not change the memory of the next call
+
+    def _make_room(self, rows: int, logits: int = 0) -> None:
+        """Make memory for so many rows and rows with logits, unless there is enough."""
+        if len(self._rows.tokens_R) < rows or len(self._work.buffers[LOGITS]) < logits:
+            rows = max(rows, len(self._rows.tokens_R))
+            self._rows, self._work = self._new_rows(rows), self._new_work(rows, logits)
+
+    def _new_work(self, rows: int, logits: int) -> Any:
+        packed, config = self._packed, self._packed.model.config
+        mixed = max(config.width, *(one.heads * one.d_v for one in (config, config.of_decoder)))
+        inputs = int(packed.weights.matrices[:, 1].max())
+        columns = (config.width, config.width, packed.widest, mixed, config.width)
+        buffers = (np.empty((rows, count), np.float32) for count in columns)
+        scores = np.empty((logits, len(packed.model.target_vocabulary)), np.float32)
+        bytes_ = np.empty((rows, inputs + -inputs % 4), np.uint8)
+        return packed.kernels.Work((*buffers, scores), bytes_, np.empty(rows, np.float32))
+
+    def _new_rows(self, rows: int) -> Any:
+        # A candidate for each slot, and the end token.
+        candidates = min(self._config.slots + 1, len(self._packed.model.target_vocabulary))
+        return self._packed.kernels.Rows(
+            *(np.empty(rows, np.int64) for _ in range(6)),
+            np.empty((rows, candidates), np.float32),
+            np.empty((rows, candidates), np.int64),
+        )
+
+
+@cache
+def _helpers(process: int) -> ThreadPoolExecutor:
+    """Return the helping threads of a process. A forked process needs its own."""
+    return ThreadPoolExecutor(HELPERS, thread_name_prefix="nmt-helper")
