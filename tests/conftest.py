@@ -30,6 +30,7 @@ from nmt_cli.text.vocabulary import Vocabulary
 from tests.forked import Forked, script, served
 
 if TYPE_CHECKING:
+    from nmt_cli.decoding.search.hypotheses import Sentence
     from nmt_cli.model.config import ModelConfig
     from nmt_cli.model.transformer import Transformer
     from nmt_cli.text.tokenizers import Tokenizers
@@ -419,17 +420,16 @@ def cramped(monkeypatch: pytest.MonkeyPatch) -> None:
     """Simulate a memory that is too small for sentences of over three source tokens, with the end token."""
     import torch
 
-    from nmt_cli.model.transformer import Transformer
-    from nmt_cli.ragged import Layout
+    from nmt_cli.engine.search import EngineSearch
 
-    encode = Transformer.encode
+    join = EngineSearch.join
 
-    def cramped(model: Transformer, source_S: torch.Tensor, source: Layout) -> torch.Tensor:
-        if max(source.lengths) > 3:
+    def cramped(search: EngineSearch, sentences: "Sequence[Sentence]") -> None:
+        if max(len(sentence.tokens) for sentence in sentences) > 2:
             raise torch.OutOfMemoryError("CUDA out of memory.")
-        return encode(model, source_S, source)
+        join(search, sentences)
 
-    monkeypatch.setattr(Transformer, "encode", cramped)
+    monkeypatch.setattr(EngineSearch, "join", cramped)
 
 
 @pytest.fixture(scope="session")

@@ -28,9 +28,9 @@ from nmt_cli import api, config
 from nmt_cli.api import InputConfig, Model, SearchConfig, TrainConfig, TranslateConfig, UserError, load
 from nmt_cli.checkpoints.model_folder import Identity, read_model, weights, write_model
 from nmt_cli.data.config import PreprocessConfig
+from nmt_cli.decoding.search.hypotheses import Sentence
+from nmt_cli.engine.search import EngineSearch
 from nmt_cli.model.config import ModelConfig
-from nmt_cli.model.transformer import Transformer
-from nmt_cli.ragged import Layout
 
 PATIENCE = 60.0
 linux = pytest.mark.skipif(sys.platform != "linux", reason="threads have their own processes only on Linux")
@@ -449,14 +449,14 @@ def test_a_killed_idle_worker_is_replaced(folder: Path) -> None:
 def test_only_the_request_with_a_sentence_that_kills_workers_fails(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    encode = Transformer.encode
+    join = EngineSearch.join
 
-    def deadly(model: Transformer, source_S: torch.Tensor, source: Layout) -> torch.Tensor:
-        if 40 in source.lengths:  # with its end token
+    def deadly(search: EngineSearch, sentences: Sequence[Sentence]) -> None:
+        if 39 in [len(sentence.tokens) for sentence in sentences]:
             os.kill(os.getpid(), signal.SIGKILL)
-        return encode(model, source_S, source)
+        join(search, sentences)
 
-    monkeypatch.setattr(Transformer, "encode", deadly)
+    monkeypatch.setattr(EngineSearch, "join", deadly)
     lines = random_lines(60, seed=4)
     with load(folder, device="cpu", threads=2) as model, ThreadPoolExecutor(3) as pool:
         bad = pool.submit(model.translate, ["abc", "a" * 39, "de"])

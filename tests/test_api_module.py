@@ -103,11 +103,15 @@ def test_a_text_with_more_tokens_than_positions_is_named(model: Path) -> None:
         read_model(model, device="cpu").batch([("a", "b"), ("a", "b" * 64)])
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_the_state_of_a_packed_model_is_refused(model: Path, precision: Any) -> None:
-    try:
-        loaded = load(model, device="cpu", threads=1, precision=precision)
-    except UserError:
-        pytest.skip("this CPU has no such products")
-    with loaded, pytest.raises(RuntimeError, match=r"no complete state_dict\. .* nmt_cli\.api\.read_model"):
-        loaded.transformers[0].state_dict()
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+def test_a_loaded_model_keeps_all_weights_and_translates_with_its_own_copy(
+    model: Path, precision: Any
+) -> None:
+    stored = dict(read_folder(model).transformer.named_parameters())
+    with load(model, device="cpu", threads=1, precision=precision) as loaded:
+        before = loaded.translate(["abc"])
+        state = loaded.transformers[0].state_dict()
+        assert all(torch.equal(state[name], weight) for name, weight in stored.items())
+        for weight in state.values():
+            weight.zero_()
+        assert loaded.translate(["abc"]) == before

@@ -1,4 +1,4 @@
-"""Attention over cached keys and values: compiled, plain, and by definition."""
+"""Attention over cached keys and values, against its definition."""
 
 from collections.abc import Callable
 
@@ -9,24 +9,16 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from nmt_cli.attention import dispatch
-from nmt_cli.attention.cached import Masked, Paths, Rows, Seen
-from nmt_cli.attention.dispatch import FEW_ROWS, follower
+from nmt_cli.attention.cached import Masked, Rows
 from nmt_cli.attention.projections import Heads
-from nmt_cli.runtime.kernels.loading import compiled_kernels
 
 
-def plain(rows: Rows, seen_BNM: Tensor, dtype: torch.dtype) -> Seen:
+def plain(rows: Rows, seen_BNM: Tensor, dtype: torch.dtype) -> Masked:
     return Masked.of(rows, seen_BNM, dtype, part=2)
 
 
-def at_once(rows: Rows, seen_BNM: Tensor, dtype: torch.dtype) -> Seen:
+def at_once(rows: Rows, seen_BNM: Tensor, dtype: torch.dtype) -> Masked:
     return Masked.of(rows, seen_BNM, dtype, part=0)
-
-
-def compiled(rows: Rows, seen_BNM: Tensor, dtype: torch.dtype) -> Seen:
-    module = compiled_kernels("attention")
-    assert module, "the tests need Numba"
-    return Paths.of(rows, seen_BNM, module)
 
 
 def by_definition(query_RHK: Tensor, keys_BHMK: Tensor, values_BHMV: Tensor, seen_BNM: Tensor) -> Tensor:
@@ -55,13 +47,10 @@ def by_definition(query_RHK: Tensor, keys_BHMK: Tensor, values_BHMV: Tensor, see
         (at_once, torch.float64, torch.float64, 1e-12),
         (at_once, torch.float32, torch.bfloat16, 1e-5),
         (at_once, torch.bfloat16, torch.bfloat16, 0.1),
-        (compiled, torch.float32, torch.float32, 1e-5),
-        (compiled, torch.float32, torch.bfloat16, 1e-5),
-        (compiled, torch.bfloat16, torch.bfloat16, 0.02),
     ],
 )
 def test_each_row_attends_to_the_nodes_of_its_mask_only(
-    way: Callable[..., Seen],
+    way: Callable[..., Masked],
     dtype: torch.dtype,
     cache_dtype: torch.dtype,
     slack: float,
@@ -85,41 +74,26 @@ def test_each_row_attends_to_the_nodes_of_its_mask_only(
 
 
 @pytest.mark.parametrize("number", [torch.nan, torch.inf, -torch.inf])
-@pytest.mark.parametrize("way", [plain, compiled])
-def test_nan_and_infinity_affect_their_own_row_only(way: Callable[..., Seen], number: float) -> None:
+def test_nan_and_infinity_affect_their_own_row_only(number: float) -> None:
     rows, seen = Rows.at(torch.tensor([0, 1]), 2, 1), torch.ones(2, 1, 3, dtype=torch.bool)
     query, keys = torch.ones(2, 1, 4), torch.ones(2, 1, 3, 4)
     query[0, 0, 1] = number
-    actual = way(rows, seen, torch.float32).attend(query, keys, keys)
+    actual = plain(rows, seen, torch.float32).attend(query, keys, keys)
     assert actual[0].isnan().all() and (actual[1] == 1).all()
 
 
-def test_kernels_are_used_with_one_thread_or_for_few_rows(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    many, rows = Rows.at(torch.arange(2 * FEW_ROWS), 1, 2 * FEW_ROWS), Rows.at(torch.tensor([0]), 1, 1)
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
-    assert follower(rows, torch.float32) and follower(many, torch.float32)
-    assert not follower(rows, torch.float64)
-    with monkeypatch.context() as patch:
-        patch.setattr(torch, "get_num_threads", lambda: 2)
-        assert follower(rows, torch.float32) and not follower(many, torch.float32)
-    monkeypatch.setattr(dispatch, "compiled_kernels", lambda subpackage: None)
-    assert not follower(rows, torch.float32)
-
-
 @pytest.mark.parametrize("cache_dtype", [torch.float32, torch.bfloat16], ids=str)
-def test_new_keys_and_values_are_cached_with_the_bits_of_copies(cache_dtype: torch.dtype) -> None:
+def test_new_keys_and_values_are_rounded_and_stored_at_their_nodes(cache_dtype: torch.dtype) -> None:
     torch.manual_seed(1)
     heads, rows = Heads(4, 8, 6), Rows.at(torch.arange(0, 30, 2)[:12], 5, 6)
     projected = torch.randn(16, 4 * (8 + 8 + 6))
-    projected[:, 32:] *= torch.logspace(-40, 30, 16)[:, None]
-    projected[3, 32:35] = torch.tensor([1 + 2**-8, 1 + 3 * 2**-8, torch.inf])  # ties round to even
     seen, nodes = torch.ones(5, 6, 15, dtype=torch.bool), torch.randperm(300)[: 12 * 4].view(12, 4)
-    cached: list[tuple[Tensor, Tensor]] = []
-    for attended in (compiled(rows, seen, torch.float32), plain(rows, seen, torch.float32)):
-        keys, values = (torch.zeros(5, 4, 15, width, dtype=cache_dtype) for width in (8, 6))
-        mixed = dispatch.attend_newest(projected, heads, nodes, keys, values, attended)
-        assert mixed.shape == (16, 24)
-        cached.append((keys, values))
-    assert all(map(torch.equal, *cached)) and cached[0][0].count_nonzero() > 12 * 4 * 7
+    keys, values = (torch.zeros(5, 4, 15, width, dtype=cache_dtype) for width in (8, 6))
+    mixed = dispatch.attend_newest(projected, heads, nodes, keys, values, plain(rows, seen, torch.float32))
+    assert mixed.shape == (16, 24)
+    _, new_keys, new_values = torch.split(projected[:12], [32, 32, 24], dim=1)
+    for cached, new in ((keys, new_keys), (values, new_values)):
+        flat = cached.flatten(0, 2)
+        assert torch.equal(flat[nodes.flatten()], new.reshape(48, -1).to(cache_dtype))
+        flat[nodes.flatten()] = 0
+        assert not flat.any()

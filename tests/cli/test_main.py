@@ -124,7 +124,7 @@ def test_a_missing_file_is_reported_before_pytorch_is_loaded(
 def test_loading_a_model_loads_nothing_that_only_training_scoring_and_serving_need() -> None:
     script = (
         "import sys; import nmt_cli.cli.reports.translate, nmt_cli.translation.loading as here; "
-        "here.prepare(*here.TRANSLATING); print(*sorted({name.split('.')[0] for name in sys.modules}))"
+        "here.prepare(here.KERNELS); print(*sorted({name.split('.')[0] for name in sys.modules}))"
     )
     loaded = set(python("-c", script).stdout.split())
     assert "torch" in loaded

@@ -1,7 +1,6 @@
 """The attention weights of every head, against the model's own computation."""
 
 from collections.abc import Callable
-from copy import deepcopy
 
 import numpy as np
 import pytest
@@ -16,7 +15,6 @@ from nmt_cli.decoding.attention_maps import (
     attention_maps,
     source_attention,
 )
-from nmt_cli.decoding.fast.packed import pack
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.layers import CrossAttention, SelfAttention
 from nmt_cli.model.transformer import DecoderLayer, EncoderLayer, Transformer
@@ -138,25 +136,11 @@ def test_the_maps_of_a_pair_do_not_depend_on_the_rest_of_the_batch(build: Callab
     assert attention_maps(model, []) == []
 
 
-@pytest.mark.parametrize("pairs", [PAIRS[:1], PAIRS], ids=["one pair", "a batch"])
-@pytest.mark.parametrize("history", ["attention", "ssru"])
-def test_a_model_packed_to_translate_has_the_maps_of_its_exact_weights(
-    build: Callable[..., Transformer], history: str, pairs: list[tuple[list[int], list[int]]]
-) -> None:
-    exact = build(decoder_history=history)
-    packed = deepcopy(exact).float()
-    pack(packed, "fp32")
-    for ours, theirs in zip(attention_maps(packed, pairs), attention_maps(exact, pairs), strict=True):
-        for kind in ("encoder", "decoder", "cross"):
-            weights = getattr(theirs, kind)
-            torch.testing.assert_close(getattr(ours, kind).to(weights), weights, rtol=0, atol=1e-4)
-
-
 def test_maps_that_were_not_recorded_are_an_error(
     build: Callable[..., Transformer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = build()
-    monkeypatch.setattr(model, "encode_by_layers", lambda tokens, _: torch.zeros(len(tokens), 16).double())
+    monkeypatch.setattr(model, "encode", lambda tokens, _: torch.zeros(len(tokens), 16).double())
     with pytest.raises(RuntimeError, match=r"not recorded: \[0, 3, 3\]"):
         attention_maps(model, PAIRS)
 

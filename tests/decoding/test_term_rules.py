@@ -142,7 +142,7 @@ def test_a_term_that_other_rules_forbid_does_not_stop_the_search() -> None:
 def test_tokens_of_a_gpu_step_without_waiting_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     config = SearchConfig(beam=3, n_best=2)
     alone = search(2, config, TERMS)
-    monkeypatch.setattr("nmt_cli.decoding.engine.is_gpu", lambda device: True)
+    monkeypatch.setattr("nmt_cli.decoding.batch.is_gpu", lambda device: True)
     assert [[one.tokens for one in each] for each in search(2, config, TERMS)] == [
         [one.tokens for one in each] for each in alone
     ]

@@ -19,6 +19,7 @@ from torch.nn.utils.rnn import pad_sequence
 from nmt_cli.checkpoints.model_folder import Model
 from nmt_cli.data.dataset import TOKENIZERS
 from nmt_cli.decoding.config import InputConfig, SearchConfig, TranslateConfig
+from nmt_cli.engine.decoder import Decoder
 from nmt_cli.errors import UserError
 from nmt_cli.interop.foreign import ImportOptions
 from nmt_cli.interop.importers.importing import read
@@ -127,7 +128,7 @@ def translations(model: Model, lines: list[str], beam: int, *, prefix: bool = Fa
     """Return our translations with the search of `generated`, a minimum of 6 tokens and a maximum of 38."""
     search = SearchConfig(beam=beam, length_penalty=1.0, min_length=6, cap_extra=38, **AS_THEIRS)
     config, models = TranslateConfig(search=search, input=InputConfig(prefix=prefix)), [model.transformer]
-    return Translator(model.identity.tokenizers, models, config).translate(models, lines)
+    return Translator(model.identity.tokenizers, models, config).translate(Decoder.of(models), lines)
 
 
 def assert_found(

@@ -24,7 +24,7 @@ def both(
 
 
 def test_the_compiled_kernel_is_available() -> None:
-    assert compiled_kernels("loss"), "the tests need Numba"
+    assert compiled_kernels("loss.compiled"), "the tests need Numba"
 
 
 @settings(max_examples=60, deadline=None)

@@ -1,6 +1,6 @@
 """Step-by-step decoding: results, memory, and the values that hypotheses of a sentence share."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
@@ -11,12 +11,11 @@ from torch import Tensor
 
 from nmt_cli.attention import dispatch
 from nmt_cli.model import cache as cache_module
+from nmt_cli.model import token_tree
 from nmt_cli.model.cache import DecodingCache
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.transformer import Transformer
-from nmt_cli.model.tree import token_tree
 from nmt_cli.ragged import Layout
-from nmt_cli.runtime.kernels.loading import compiled_kernels
 
 Batch = tuple[Tensor, Tensor, Layout, Layout]
 
@@ -32,17 +31,12 @@ CONFIGS = {
 }
 
 
-@pytest.fixture(autouse=True, params=[compiled_kernels, lambda subpackage: None], ids=["compiled", "plain"])
-def small_blocks(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[None]:
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reserve memory for 3 steps, and attend to 2 sentences at a time, so short tests exceed both."""
     monkeypatch.setattr(cache_module, "FIRST_STEPS", 3)
     monkeypatch.setattr(token_tree, "NODES_ROUNDED_TO", 2)
     monkeypatch.setattr(dispatch, "PART", {"cpu": 2})
-    monkeypatch.setattr(dispatch, "compiled_kernels", request.param)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # compiled kernels are used with one thread
-    yield
-    torch.set_num_threads(threads)
 
 
 def stepped(
@@ -258,17 +252,3 @@ def test_steps_under_bfloat16_autocast_have_at_most_twice_the_error_of_teacher_f
         cache = model.begin(source_S, source, 2)
         actual = torch.cat(stepped(model, rows, cache))
     assert (actual - exact).norm() <= 2 * (plain - exact).norm()
-
-
-@torch.no_grad()
-def test_without_compiled_kernels_of_the_tree_masks_are_used(
-    monkeypatch: pytest.MonkeyPatch, build: Callable[..., Transformer], batch: Callable[..., Batch]
-) -> None:
-    for module in (cache_module, token_tree):
-        monkeypatch.setattr(module, "compiled_kernels", lambda subpackage: None)
-    model, rows = build(POST), list(ids(4, 5))
-    source_S, _, source, _ = batch([3, 5], [])
-    cache = model.begin(source_S, source, 2)
-    actual = stepped(model, rows, cache)
-    follow(cache, [[0, 1], [0, 1]])
-    assert_alike(actual, forced(model, source_S, source, rows))

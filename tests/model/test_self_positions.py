@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable
-from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
@@ -11,13 +10,12 @@ import torch
 from torch import Tensor
 
 from nmt_cli.decoding.config import SearchConfig
-from nmt_cli.decoding.fast.packed import pack
 from nmt_cli.errors import UserError
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.self_positions import RelativeBias
 from nmt_cli.model.transformer import DecoderLayer, Transformer
 from nmt_cli.ragged import Layout
-from tests.searching import translate_ids
+from tests.searching import SEARCHES, translate_ids
 
 SMALL = ModelConfig(encoder_layers=2, decoder_layers=2, width=32, feed_forward=48, heads=4)
 ROTARY = replace(
@@ -119,11 +117,11 @@ def test_distances_have_the_buckets_of_transformers(causal: bool) -> None:
 
 
 @pytest.mark.parametrize("config", [ROTARY, RELATIVE], ids=["rotary", "relative"])
-@pytest.mark.parametrize("precision", ["fp32", "int8"])
+@pytest.mark.parametrize("search", SEARCHES)
 def test_beam_search_scores_hypotheses_as_the_forward_pass_does(
-    config: ModelConfig, precision: Any, build: Callable[..., Transformer]
+    config: ModelConfig, search: str, build: Callable[..., Transformer]
 ) -> None:
-    """The tree of hypotheses and slots that join and leave keep positions right, also with 8-bit weights."""
+    """Hypotheses that share tokens, and sentences that join and leave, keep positions right."""
     model = build(config)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -131,18 +129,15 @@ def test_beam_search_scores_hypotheses_as_the_forward_pass_does(
                 parameter.normal_()
             elif parameter.dim() == 2:
                 parameter.mul_(2)
-    plain, sources = deepcopy(model), [[*range(2, 2 + n)] for n in (1, 20, 3, 7, 12)]
-    pack(model, precision)
-    model.cache_dtype = None  # rounding to bf16 would hide small errors
-    if precision == "int8":
-        plain = model
-    search = SearchConfig(beam=3, rows=6, cap_ratio=0.0, cap_extra=25, unknown=True)
-    for source, hypotheses in zip(sources, translate_ids([model], sources, search), strict=True):
+    sources = [[*range(2, 2 + n)] for n in (1, 20, 3, 7, 12)]
+    settings = SearchConfig(beam=3, rows=6, cap_ratio=0.0, cap_extra=25, unknown=True)
+    found = translate_ids([model], sources, settings, SEARCHES[search])
+    for source, hypotheses in zip(sources, found, strict=True):
         for one in hypotheses:
             source_S, target_T = torch.tensor([*source, 0]), torch.tensor([*one.tokens, 0])
             layouts = Layout.of([len(source_S)]), Layout.of([len(target_T)])
             with torch.inference_mode():
-                log_probs = plain.logits(plain(source_S, target_T, *layouts)).log_softmax(-1)
+                log_probs = model.logits(model(source_S, target_T, *layouts)).log_softmax(-1)
             expected = log_probs.gather(1, target_T[:, None])[:, 0]
             worst = (torch.tensor(one.token_scores) - expected).abs().max()
             assert worst <= 1e-4

@@ -1,10 +1,9 @@
-"""Every variant of the model in training, in step-by-step decoding, and packed for translation.
+"""Every variant of the model in training and in step-by-step decoding.
 
 The variants are read from `ModelConfig`, so a new choice is tested without a change of this file.
 """
 
 from collections.abc import Callable
-from copy import deepcopy
 from dataclasses import fields, replace
 from typing import Any, get_args, get_type_hints
 
@@ -12,7 +11,6 @@ import pytest
 import torch
 
 from nmt_cli.config import settings_of_kind
-from nmt_cli.decoding.fast.packed import pack
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.ragged import flat
@@ -48,25 +46,22 @@ def test_the_choices_include_the_known_variants() -> None:
 
 @torch.inference_mode()
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_every_variant_gives_the_same_logits_in_training_decoding_and_packed(
+def test_every_variant_gives_the_same_logits_in_training_and_decoding(
     variant: str, build: Callable[..., Transformer]
 ) -> None:
-    plain = build(replace(SMALL, **VARIANTS[variant]))
-    for parameter in plain.parameters():
+    model = build(replace(SMALL, **VARIANTS[variant]))
+    for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.3)
-    packed = deepcopy(plain)
-    pack(packed, "fp32")
     source, target = flat(SENTENCES, CPU), flat(TARGETS, CPU)
-    expected_TV = plain.double().logits(plain(source[0], target[0], source[1], target[1]))
+    expected_TV = model.double().logits(model(source[0], target[0], source[1], target[1]))
     for number, part in enumerate(target[1].slices()):
         tokens = target[0][part]
         alone = flat([SENTENCES[number]], CPU)
-        for model in (plain, packed):
-            cache = model.begin(*alone, 1)
-            before = torch.zeros(1, dtype=torch.int64)
-            for age, token in enumerate(tokens):
-                logits_V = model.logits(model.step(before, torch.zeros(1, dtype=torch.int64), cache, age + 1))
-                cache.reorder(torch.zeros(1, 1, dtype=torch.int64), torch.ones(1, 1, dtype=torch.bool))
-                expected_V = expected_TV[part][age]
-                assert (logits_V[0] - expected_V).abs().max() < 1e-4 * expected_V.abs().max().clamp(min=1)
-                before = token[None]
+        cache = model.begin(*alone, 1)
+        before = torch.zeros(1, dtype=torch.int64)
+        for age, token in enumerate(tokens):
+            logits_V = model.logits(model.step(before, torch.zeros(1, dtype=torch.int64), cache, age + 1))
+            cache.reorder(torch.zeros(1, 1, dtype=torch.int64), torch.ones(1, 1, dtype=torch.bool))
+            expected_V = expected_TV[part][age]
+            assert (logits_V[0] - expected_V).abs().max() < 1e-9 * expected_V.abs().max().clamp(min=1)
+            before = token[None]

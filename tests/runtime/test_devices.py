@@ -255,13 +255,13 @@ def test_a_gpu_trains_only_with_its_own_formats_and_translates_also_with_emulate
 
 
 @pytest.mark.parametrize("bf16", [True, False])
-@pytest.mark.parametrize("int8", [True, False])
+@pytest.mark.parametrize("numba", [True, False])
 def test_a_cpu_translates_in_fp32_and_the_formats_of_its_kernels(
-    monkeypatch: pytest.MonkeyPatch, bf16: bool, int8: bool
+    monkeypatch: pytest.MonkeyPatch, bf16: bool, numba: bool
 ) -> None:
     monkeypatch.setattr(torch_private, "multiplies_bf16", lambda: bf16)
-    monkeypatch.setattr(torch_private, "multiplies_int8", lambda: int8)
-    assert translating_precisions(CPU) == ["fp32", *["bf16"] * bf16, *["int8"] * int8]
+    monkeypatch.setattr(devices, "find_spec", lambda name: name if numba else None)
+    assert translating_precisions(CPU) == ["fp32", *["bf16"] * bf16, *["int8"] * numba]
     assert usual_translating_precision(CPU) == "fp32"
 
 

@@ -3,7 +3,7 @@
 import os
 import pickle
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from weakref import WeakSet
@@ -12,8 +12,10 @@ import pytest
 import torch
 
 from nmt_cli.decoding.config import SearchConfig, TranslateConfig
+from nmt_cli.engine.decoder import Decoder
 from nmt_cli.errors import Caution, UserError
 from nmt_cli.kernel_checks.trials import Use
+from nmt_cli.model.transformer import Transformer
 from nmt_cli.runtime.devices import Precision
 from nmt_cli.runtime.kernels import families
 from nmt_cli.translation import loading
@@ -26,7 +28,7 @@ ON_CPU: tuple[str, int, int, Precision] = ("cpu", 1, 1, "fp32")
 def test_each_thread_has_a_worker_with_the_same_weights(made_models: Path) -> None:
     loaded = load([made_models / "copies"], CONFIG, "cpu", 1, 3, "fp32")
     assert len(loaded.workers) == 3
-    assert all(load()[0] is loaded.models[0] for load in loaded.workers)
+    assert all(load() is loaded.decoder for load in loaded.workers)
 
 
 def test_each_of_several_gpus_has_a_worker_that_loads_the_model_on_it(
@@ -40,10 +42,14 @@ def test_each_of_several_gpus_has_a_worker_that_loads_the_model_on_it(
         events.append(device)
         yield
 
+    def prepared(models: Sequence[Transformer], precision: Precision) -> Decoder:
+        events.append(models[0].device)
+        return Decoder(models)
+
     gpus = [torch.device("meta", number) for number in range(2)]
     monkeypatch.setattr(loading, "first_devices", lambda kind, count: gpus)
     monkeypatch.setattr(loading, "start_of_workers", lambda device: "spawn")
-    monkeypatch.setattr(loading, "pack", lambda model, precision, threads: events.append(model.device))
+    monkeypatch.setattr(Decoder, "of", prepared)
     monkeypatch.setattr(loading, "current", entered)
     loaded = load([made_models / "copies"], CONFIG, "cuda", 2, 1, "fp32")
     assert (loaded.start, len(loaded.workers)) == ("spawn", 2)
@@ -114,11 +120,14 @@ def test_plain_kernels_need_no_trial(made_models: Path, monkeypatch: pytest.Monk
         families.refused.clear()
 
 
-def test_a_forked_worker_drops_other_models(made_models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_forked_worker_frees_the_memory_of_other_models(
+    made_models: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(loading, "LOADED", WeakSet())  # other tests use theirs
     one, other = (load([made_models / name], CONFIG, *ON_CPU) for name in ("copies", "french"))
-    weights = weakref.ref(other.models[0].output_matrix)
-    assert one.workers[0]() is one.models and weights() is not None
+    assert one.decoder.packed and other.decoder.packed
+    weights = [weakref.ref(array) for array in other.decoder.packed.matrices]
+    assert one.workers[0]() is one.decoder and weights and all(weight() is not None for weight in weights)
     monkeypatch.setattr(os, "getpid", lambda: -1)
-    assert one.workers[0]() is one.models and weights() is None
-    assert [found.text for found in one.translator.translate(one.models, ["ab"])] == ["ab"]
+    assert one.workers[0]() is one.decoder and all(weight() is None for weight in weights)
+    assert [found.text for found in one.translator.translate(one.decoder, ["ab"])] == ["ab"]

@@ -3,8 +3,9 @@
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
+from copy import deepcopy
 from dataclasses import replace
 
 import pytest
@@ -12,12 +13,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nmt_cli.decoding import engine
 from nmt_cli.decoding.config import InputConfig, SearchConfig
-from nmt_cli.decoding.search.search import Done, Search
-from nmt_cli.model.transformer import Transformer
-from nmt_cli.ragged import Layout
-from nmt_cli.runtime.kernels import standby
+from nmt_cli.decoding.search.hypotheses import Sentence
+from nmt_cli.engine.decoder import Decoder
+from nmt_cli.engine.search import Done, EngineSearch
 from nmt_cli.runtime.threads import available_cores
 from nmt_cli.scoring.command import CommandScorer
 from nmt_cli.text.tokenizer import Tokenizer
@@ -47,7 +46,7 @@ def streamed(copier: Loaded) -> Streamed:
     ) -> Iterator[Translation]:
         config = replace(GREEDY, input=InputConfig(window=window), search=search)
         translator = Translator(copier.translator.tokenizers, copier.models, config, scorer=scorer)
-        with closing(Workers([lambda: copier.models] * workers, "fork")) as pool:
+        with closing(Workers([lambda: copier.decoder] * workers, "fork")) as pool:
             yield from stream(translator, pool.queue, lines, before_waiting)
 
     return streamed
@@ -161,7 +160,7 @@ def test_an_error_of_a_worker_reaches_the_caller_while_the_input_blocks(
         forever.wait(PATIENCE)
 
     forever = threading.Event()
-    monkeypatch.setattr(Search, "step", fails)
+    monkeypatch.setattr(EngineSearch, "step", fails)
     with pytest.raises(error, match="no such instruction"):
         answers(streamed(lines()))
     forever.set()
@@ -171,14 +170,14 @@ def test_an_error_of_a_worker_reaches_the_caller_while_the_input_blocks(
 def test_finished_lines_before_an_error_of_a_worker_are_translated(
     streamed: Streamed, monkeypatch: pytest.MonkeyPatch, scorer: Scorer | None
 ) -> None:
-    step = Search.step
+    step = EngineSearch.step
 
-    def fails_once_only_long_lines_are_left(search: Search) -> list[Done]:
+    def fails_once_only_long_lines_are_left(search: EngineSearch) -> list[Done]:
         if all(len(sentence.tokens) > 10 for sentence in search.sentences):
             raise Broken
         return step(search)
 
-    monkeypatch.setattr(Search, "step", fails_once_only_long_lines_are_left)
+    monkeypatch.setattr(EngineSearch, "step", fails_once_only_long_lines_are_left)
     seen: list[str] = []
     with pytest.raises(Broken):
         lines = iter(["abc", "", "de", "abcdefgh" * 4, "fg"])
@@ -212,11 +211,11 @@ def test_closing_early_ends_all_threads(streamed: Streamed, seen: int) -> None:
 
 
 def test_closing_abandons_the_running_batch(streamed: Streamed, monkeypatch: pytest.MonkeyPatch) -> None:
-    step, close = Search.step, RequestQueue.close
+    step, close = EngineSearch.step, RequestQueue.close
     under_way, over = threading.Event(), threading.Event()
     steps: list[None] = []
 
-    def slow(search: Search) -> list[Done]:
+    def slow(search: EngineSearch) -> list[Done]:
         steps.append(None)
         under_way.set()
         assert over.wait(PATIENCE)
@@ -233,7 +232,7 @@ def test_closing_abandons_the_running_batch(streamed: Streamed, monkeypatch: pyt
     long = "abcdefghijklmnopqrstuvwxyz " * 2
     search = SearchConfig(beam=1, rows=1)
     before = set(threading.enumerate())
-    monkeypatch.setattr(Search, "step", slow)
+    monkeypatch.setattr(EngineSearch, "step", slow)
     monkeypatch.setattr(RequestQueue, "close", closed)
     with pytest.raises(Broken):
         answers(streamed(iter([long]), workers=1, before_waiting=interrupted, search=search))
@@ -269,7 +268,7 @@ def test_a_thread_interrupted_at_its_start_does_no_work(
 
     monkeypatch.setattr(threading.Thread, "start", start)
     monkeypatch.setattr(Translator, "line", lambda *_: worked.append("line"))
-    monkeypatch.setattr(engine, "Search", lambda *_: worked.append("search"))
+    monkeypatch.setattr(EngineSearch, "join", lambda *_: worked.append("search"))
     with pytest.raises(KeyboardInterrupt):
         list(streamed(iter(["abc"]), workers=1))
     threads[-1].run()
@@ -296,47 +295,36 @@ def test_closing_waits_for_the_tokenizer(streamed: Streamed, monkeypatch: pytest
     assert log == ["cut", "end"]
 
 
-@pytest.mark.parametrize("line", ["abc", "ab" * 30], ids=["short", "long"])
 @pytest.mark.parametrize("workers", [1, 3])
 def test_a_single_line_uses_the_threads_of_all_workers(
-    streamed: Streamed, monkeypatch: pytest.MonkeyPatch, workers: int, line: str
+    streamed: Streamed, monkeypatch: pytest.MonkeyPatch, workers: int
 ) -> None:
-    """A short line uses the standby threads, a long one those of PyTorch until it is encoded."""
-    helpers = [0]
+    def report(search: EngineSearch) -> None:
+        raise Broken(f"{search._threads(len(search.sentences))} at work")
 
-    def report(*_: object) -> None:
-        raise Broken(f"{torch.get_num_threads()} and {helpers[-1]} at work")
-
-    monkeypatch.setattr(Transformer, "encode", report)
-    monkeypatch.setattr(standby, "call", helpers.append)
-    before = torch.get_num_threads()
-    torch.set_num_threads(4)
-    try:
-        with pytest.raises(Broken) as raised:
-            answers(streamed(iter([line]), workers=workers))
-    finally:
-        torch.set_num_threads(before)
-    threads = min(workers, available_cores())
-    assert str(raised.value) == f"{1 if line == 'abc' else threads} and {threads - 1} at work"
+    monkeypatch.setattr(EngineSearch, "step", report)
+    with pytest.raises(Broken) as raised:
+        answers(streamed(iter(["abc"]), workers=workers))
+    assert str(raised.value) == f"{min(workers, available_cores())} at work"
 
 
 def test_lines_are_in_order_after_memory_ran_out(streamed: Streamed, monkeypatch: pytest.MonkeyPatch) -> None:
-    encode = Transformer.encode
+    join = EngineSearch.join
 
-    def cramped(model: Transformer, source_S: torch.Tensor, source: Layout) -> torch.Tensor:
-        if len(source.lengths) > 2:
+    def cramped(search: EngineSearch, joining: Sequence[Sentence]) -> None:
+        if len(joining) > 2:
             raise torch.OutOfMemoryError("CUDA out of memory.")
-        return encode(model, source_S, source)
+        join(search, joining)
 
-    monkeypatch.setattr(Transformer, "encode", cramped)
+    monkeypatch.setattr(EngineSearch, "join", cramped)
     lines = sentences(60)
     assert answers(streamed(iter(lines), workers=3)) == lines
 
 
-def test_a_model_that_computes_nan_gets_the_flag_empty(
-    streamed: Streamed, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    encode = Transformer.encode
-    monkeypatch.setattr(Transformer, "encode", lambda *arguments: encode(*arguments) * torch.nan)
-    result = list(streamed(iter(["abc", "", "de"])))
+def test_a_model_that_computes_nan_gets_the_flag_empty(copier: Loaded) -> None:
+    model = deepcopy(copier.models[0])
+    assert isinstance(model.decoder_norm, torch.nn.LayerNorm)
+    with torch.no_grad():
+        model.decoder_norm.weight.fill_(torch.nan)
+    result = copier.translator.translate(Decoder.of([model]), ["abc", "", "de"])
     assert [(one.text, list(one.flags)) for one in result] == [("", ["empty"]), ("", []), ("", ["empty"])]

@@ -44,7 +44,7 @@ def test_a_too_long_line_is_translated_in_parts(copier: Loaded) -> None:
     line = copier.translator.line(2, text)
     assert line.too_long
     assert [sentence.key for sentence in line.sentences] == [2 * MAX_PARTS, 2 * MAX_PARTS + 1]
-    (translation,) = copier.translator.translate(copier.models, [text])
+    (translation,) = copier.translator.translate(copier.decoder, [text])
     assert translation.text == text
     assert translation.candidates[0].tokens.count("</s>") == 2
 
@@ -73,7 +73,7 @@ def test_a_line_that_requires_more_tokens_than_the_model_can_write_is_refused(
     copier: Loaded, rule: str
 ) -> None:
     with_prefix = translator(copier, prefix=True, too_long=rule)
-    (fitting,) = with_prefix.translate(copier.models, [f"a\t{'x' * 63}"])
+    (fitting,) = with_prefix.translate(copier.decoder, [f"a\t{'x' * 63}"])
     assert fitting.text == "x" * 63
     with pytest.raises(UserError, match=r"line 7 .* 64 tokens .* at most 63.*input\.too_long=skip"):
         with_prefix.line(7, f"a\t{'x' * 64}")
@@ -84,7 +84,7 @@ def test_a_line_that_requires_more_tokens_than_the_model_can_write_is_refused(
 
 def test_a_line_that_requires_too_many_tokens_is_skipped(copier: Loaded) -> None:
     with_prefix = translator(copier, prefix=True, too_long="skip")
-    skipped, kept = with_prefix.translate(copier.models, [f"a\t{'x' * 64}", "a\tx"])
+    skipped, kept = with_prefix.translate(copier.decoder, [f"a\t{'x' * 64}", "a\tx"])
     assert (skipped.text, skipped.line.too_long, skipped.confidence) == ("", True, 0)
     assert kept.text.startswith("x")
 
@@ -121,7 +121,7 @@ def test_a_line_fails_if_a_part_does_not_fit_into_memory(copier: Loaded) -> None
 def test_banned_texts_do_not_occur_and_unknown_ones_are_ignored(copier: Loaded) -> None:
     search = SearchConfig(beam=4, ban=("bc", "☃"))
     free, strict = copier.translator, copier.translator.searching(search)
-    (free_one,), (strict_one,) = (one.translate(copier.models, ["abcd"]) for one in (free, strict))
+    (free_one,), (strict_one,) = (one.translate(copier.decoder, ["abcd"]) for one in (free, strict))
     assert free_one.text == "abcd"
     assert "bc" not in strict_one.text
     assert len(strict.banned) == 1
@@ -145,7 +145,7 @@ def test_a_line_is_split_into_sentences_on_request(copier: Loaded) -> None:
 def test_spaces_between_sentences_stay_and_line_ends_become_spaces(copier: Loaded) -> None:
     ends = [f" Ab.{end}Cd. " for end in "\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"]
     lines = ["Ab.  Cd.", *ends, "Ab. \x00 Cd.", ""]
-    translations = translator(copier, sentences="split").translate(copier.models, lines)
+    translations = translator(copier, sentences="split").translate(copier.decoder, lines)
     assert [one.text for one in translations] == ["Ab.  Cd.", *["Ab. Cd."] * 9, "Ab. Cd.", ""]
 
 
@@ -167,7 +167,7 @@ def masking(made_models: Path) -> Loaded:
     ],
 )
 def test_placeholders_are_restored_exactly(masking: Loaded, text: str) -> None:
-    (translation,) = masking.translator.translate(masking.models, [text])
+    (translation,) = masking.translator.translate(masking.decoder, [text])
     assert translation.text == text
     masked = [one.placeholders.wanted for one in translation.line.sentences if one.placeholders]
     assert any(masked) == ("none" not in text)
@@ -176,27 +176,27 @@ def test_placeholders_are_restored_exactly(masking: Loaded, text: str) -> None:
 
 def test_a_required_beginning_may_contain_a_placeholder(masking: Loaded) -> None:
     with_prefix = translator(masking, prefix=True)
-    (translation,) = with_prefix.translate(masking.models, ["a {ñ} b\t{ñ}! "])
+    (translation,) = with_prefix.translate(masking.decoder, ["a {ñ} b\t{ñ}! "])
     assert translation.text.startswith("{ñ}!")
     assert translation.text.count("{ñ}") == 1
 
 
 def test_a_model_that_never_writes_placeholders_is_forced_to(made_models: Path) -> None:
     loops = load([made_models / "loops-masks"], GREEDY, *ON_CPU)
-    (translation,) = loops.translator.translate(loops.models, ["{{x}} and %s"])
+    (translation,) = loops.translator.translate(loops.decoder, ["{{x}} and %s"])
     assert [translation.text.count(one) for one in ("{{x}}", "%s")] == [1, 1]
 
 
 def test_confidence_is_the_geometric_mean_of_the_token_probabilities_or_calibrated(copier: Loaded) -> None:
     lines = ["ab c", "c", "", "ba" * 9]
-    plain = copier.translator.translate(copier.models, lines)
+    plain = copier.translator.translate(copier.decoder, lines)
     for one in plain:
         scores = one.candidates[0].token_scores if one.candidates else [0.0]
         assert one.confidence == pytest.approx(float(np.exp(np.mean(scores))))
     halved = Translator(
         copier.translator.tokenizers, copier.models, GREEDY, calibration=Calibration([0.0, 1.0], [0.0, 0.5])
     )
-    calibrated = halved.translate(copier.models, lines)
+    calibrated = halved.translate(copier.decoder, lines)
     assert [one.confidence for one in calibrated if one.candidates] == pytest.approx(
         [one.confidence / 2 for one in plain if one.candidates]
     )
@@ -204,21 +204,21 @@ def test_confidence_is_the_geometric_mean_of_the_token_probabilities_or_calibrat
 
 def test_confidence_does_not_depend_on_the_rest_of_the_batch(copier: Loaded) -> None:
     lines = ["ab c", "c", "ba" * 9]
-    together = copier.translator.translate(copier.models, lines)
-    alone = [copier.translator.translate(copier.models, [line])[0] for line in lines]
+    together = copier.translator.translate(copier.decoder, lines)
+    alone = [copier.translator.translate(copier.decoder, [line])[0] for line in lines]
     assert [one.confidence for one in together] == pytest.approx([one.confidence for one in alone], abs=1e-5)
 
 
 def test_a_translation_with_too_little_confidence_has_a_flag(copier: Loaded) -> None:
     strict = translator(copier, least_confidence=1.0)
-    (one, empty) = strict.translate(copier.models, ["ab", ""])
+    (one, empty) = strict.translate(copier.decoder, ["ab", ""])
     assert ("unsure" in one.flags) == (one.confidence < 1)
     assert not empty.flags
 
 
 def test_a_skipped_line_has_no_confidence_and_that_flag(copier: Loaded) -> None:
     skipping = translator(copier, too_long="skip", least_confidence=0.5)
-    (skipped,) = skipping.translate(copier.models, ["a" * 400])
+    (skipped,) = skipping.translate(copier.decoder, ["a" * 400])
     assert (skipped.candidates, skipped.confidence, skipped.flags) == ([], 0.0, ("unsure",))
 
 
@@ -227,5 +227,5 @@ def test_a_line_of_which_the_subword_model_leaves_nothing_stays_empty(
 ) -> None:
     own = translator(copier)
     monkeypatch.setattr(type(own.tokenizers.source), "encode", lambda *_: [])
-    (empty,) = own.translate(copier.models, ["\u200b"])
+    (empty,) = own.translate(copier.decoder, ["\u200b"])
     assert (empty.candidates, empty.confidence, empty.line.sentences) == ([], 1.0, [])

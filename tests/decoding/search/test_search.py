@@ -1,4 +1,4 @@
-"""Beam search against brute force, full forward passes and transformers."""
+"""Both searches against brute force and full forward passes."""
 
 import itertools
 import math
@@ -14,16 +14,15 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from nmt_cli.attention import dispatch
-from nmt_cli.decoding import engine
+from nmt_cli.decoding import batch
 from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.decoding.ensemble import Ensemble
 from nmt_cli.decoding.search.hypotheses import Sentence
-from nmt_cli.decoding.search.search import Search
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.ragged import Layout
 from nmt_cli.text.vocabulary import Vocabulary
-from tests.searching import translate_ids, translate_sentences
+from tests.searching import Prepare, plain, translate_ids, translate_sentences
 
 TINY = ModelConfig(
     encoder_layers=1, decoder_layers=1, width=8, heads=2, feed_forward=16, norm="pre", tie="none"
@@ -109,7 +108,9 @@ RULES: st.SearchStrategy[dict[str, Any]] = st.builds(
 
 @given(rules=RULES, seed=st.integers(0, 200))
 @settings(max_examples=60)
-def test_a_wide_beam_returns_exactly_the_best_translations(rules: dict[str, Any], seed: int) -> None:
+def test_a_wide_beam_returns_exactly_the_best_translations(
+    prepare: Prepare, rules: dict[str, Any], seed: int
+) -> None:
     """Check that no search stops too early, for any length rule, minimum length and cap."""
     model = model_of(seed)
     config = SearchConfig(beam=4**3, reach=1000, unknown=True, cap_ratio=0.0, **rules)
@@ -120,7 +121,7 @@ def test_a_wide_beam_returns_exactly_the_best_translations(rules: dict[str, Any]
         config,
         config.cap_extra,
     )
-    actual = translate_ids([model], [source], config)[0]
+    actual = translate_ids([model], [source], config, prepare)[0]
     best = expected[: config.n_best]
     assert [tuple(each.tokens) for each in actual] == [target for _, target in best]
     assert [each.score for each in actual] == pytest.approx([score for score, _ in best], abs=1e-4)
@@ -160,7 +161,7 @@ def patient(model: Transformer, source: Sequence[int], config: SearchConfig, cap
 )
 @settings(max_examples=40)
 def test_pruning_changes_no_result(
-    seed: int, rule: Literal["gnmt", "power"], penalty: float, beam: int, n_best: int
+    prepare: Prepare, seed: int, rule: Literal["gnmt", "power"], penalty: float, beam: int, n_best: int
 ) -> None:
     """Check that pruned hypotheses of a narrow beam, and those that replace them, do not matter."""
     model, source, cap = model_of(seed), [2, 4, 3], 12
@@ -175,7 +176,7 @@ def test_pruning_changes_no_result(
         cap_extra=cap,
     )
     expected = patient(model, source, config, cap)
-    actual = translate_ids([model], [source], config)[0]
+    actual = translate_ids([model], [source], config, prepare)[0]
     assert [tuple(each.tokens) for each in actual] == [target for _, target in expected]
     assert [each.score for each in actual] == pytest.approx([score for score, _ in expected], abs=1e-4)
 
@@ -220,10 +221,10 @@ def greedy(model: Transformer, source: Sequence[int], cap: int, allowed: Sequenc
 
 @given(seed=st.integers(0, 500), source=st.lists(st.integers(1, 11), max_size=9))
 @settings(max_examples=40)
-def test_a_beam_of_one_is_greedy_search(seed: int, source: list[int]) -> None:
+def test_a_beam_of_one_is_greedy_search(prepare: Prepare, seed: int, source: list[int]) -> None:
     model = model_of(seed, 12, never=[4])
     config = SearchConfig(beam=1, cap_extra=6)
-    actual = translate_ids([model], [source], config)[0]
+    actual = translate_ids([model], [source], config, prepare)[0]
     assert list(actual[0].tokens) == greedy(model, source, len(source) + 6, [2, 3, *range(5, 12)])
 
 
@@ -245,9 +246,9 @@ WITH_RULES = SEARCHES | {
 @pytest.mark.parametrize("name", SEARCHES)
 @given(seed=st.integers(0, 100))
 @settings(max_examples=10)
-def test_scores_are_those_of_teacher_forcing(name: str, seed: int) -> None:
+def test_scores_are_those_of_teacher_forcing(prepare: Prepare, name: str, seed: int) -> None:
     model, config = model_of(seed, 12), SEARCHES[name]
-    for source, actual in zip(SOURCES, translate_ids([model], SOURCES, config), strict=True):
+    for source, actual in zip(SOURCES, translate_ids([model], SOURCES, config, prepare), strict=True):
         assert len(actual) == config.n_best
         for each in actual:
             rows = log_probs(model, source, each.tokens)
@@ -259,10 +260,10 @@ def test_scores_are_those_of_teacher_forcing(name: str, seed: int) -> None:
 
 
 @cache
-def found_alone(name: str) -> list[list[Sequence[int]]]:
+def found_alone(name: str, prepare: Prepare) -> list[list[Sequence[int]]]:
     """Return translations of `SOURCES`, each alone after empty ones: draws depend on the position."""
     actual = (
-        translate_ids([model_of(5, 12)], [[]] * key + [source], WITH_RULES[name])[key]
+        translate_ids([model_of(5, 12)], [[]] * key + [source], WITH_RULES[name], prepare)[key]
         for key, source in enumerate(SOURCES)
     )
     return [[each.tokens for each in hypotheses] for hypotheses in actual]
@@ -270,9 +271,12 @@ def found_alone(name: str) -> list[list[Sequence[int]]]:
 
 @pytest.mark.parametrize("name", WITH_RULES)
 @pytest.mark.parametrize("rows", [1, 3, 8, 256])
-def test_a_translation_does_not_depend_on_the_rest_of_the_batch(name: str, rows: int) -> None:
-    together = translate_ids([model_of(5, 12)], SOURCES, replace(WITH_RULES[name], rows=rows))
-    assert [[each.tokens for each in actual] for actual in together] == found_alone(name)
+def test_a_translation_does_not_depend_on_the_rest_of_the_batch(
+    prepare: Prepare, name: str, rows: int
+) -> None:
+    config = replace(WITH_RULES[name], rows=rows)
+    together = translate_ids([model_of(5, 12)], SOURCES, config, prepare)
+    assert [[each.tokens for each in actual] for actual in together] == found_alone(name, prepare)
 
 
 def test_samples_follow_the_probabilities_of_the_model() -> None:
@@ -316,21 +320,22 @@ def test_samples_differ_between_seeds_and_between_lines() -> None:
     assert len({tuple(tuple(each.tokens) for each in actual) for actual in (first, second, other)}) == 3
 
 
-def test_tokens_that_the_vocabulary_excludes_are_never_produced() -> None:
-    model = model_of(4, 12)
-    said = {token for actual in translate_ids([model], SOURCES, SearchConfig()) for token in actual[0].tokens}
+def test_tokens_that_the_vocabulary_excludes_are_never_produced(prepare: Prepare) -> None:
+    found = translate_ids([model_of(4, 12)], SOURCES, SearchConfig(), prepare)
+    said = {token for actual in found for token in actual[0].tokens}
     assert len(said) > 1
     silent = model_of(4, 12, never=sorted(said))
-    rest = translate_ids([silent], SOURCES, SearchConfig(unknown=True))
+    rest = translate_ids([silent], SOURCES, SearchConfig(unknown=True), prepare)
     assert not said & {token for actual in rest for token in actual[0].tokens}
 
 
-def test_a_model_with_learned_positions_stops_where_they_end() -> None:
+def test_a_model_with_learned_positions_stops_where_they_end(prepare: Prepare) -> None:
     model = model_of(4, 12, replace(TINY, positions="learned", longest=9))
     with torch.no_grad():
         model.output_matrix[END] = -100 * model.output_matrix[END].abs()
     assert Ensemble.of([model], SearchConfig()).longest == 9
-    assert max(len(actual[0].tokens) for actual in translate_ids([model], SOURCES[:3], SearchConfig())) <= 8
+    found = translate_ids([model], SOURCES[:3], SearchConfig(), prepare)
+    assert max(len(actual[0].tokens) for actual in found) <= 8
 
 
 def test_stopping_early_ends_sooner_and_finds_as_good_or_worse(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -349,36 +354,33 @@ def test_stopping_early_ends_sooner_and_finds_as_good_or_worse(monkeypatch: pyte
                 return out
 
             monkeypatch.setattr(model, "step", counted)
-            actual[early, seed] = [each[0].score for each in translate_ids([model], SOURCES, config)]
+            actual[early, seed] = [each[0].score for each in translate_ids([model], SOURCES, config, plain)]
     assert rows[True] < 0.8 * rows[False]
     pairs = [(actual[True, seed], actual[False, seed]) for seed in range(12)]
     assert all(one <= other + 1e-5 for early, late in pairs for one, other in zip(early, late, strict=True))
     assert any(early != late for early, late in pairs)
 
 
-def test_a_prefix_may_have_tokens_that_are_banned_elsewhere() -> None:
+def test_a_prefix_may_have_tokens_that_are_banned_elsewhere(prepare: Prepare) -> None:
     model = model_of(4, 12, never=[7])
     sentences = [Sentence(0, [5, 3], prefix=[1, 7]), Sentence(1, [5, 3])]
-    search = Search(Ensemble.of([model], CONFIG), CONFIG)
-    search.join(sentences)
-    actual: dict[int, list[int]] = {}
-    while search.sentences:
-        actual |= {sentence.key: list(hypotheses[0].tokens) for sentence, hypotheses in search.step()}
+    found = translate_sentences([model], sentences, CONFIG, prepare)
+    actual = {key: [*(hypotheses or [])[0].tokens] for key, hypotheses in found.items()}
     assert actual[0][:2] == [1, 7]
     assert not {1, 7} & {*actual[0][2:], *actual[1]}
 
 
-def test_the_maximum_length_has_precedence_over_the_minimum() -> None:
+def test_the_maximum_length_has_precedence_over_the_minimum(prepare: Prepare) -> None:
     config = SearchConfig(min_length=8, cap_ratio=0.0, cap_extra=5)
-    assert len(translate_ids([model_of(4, 12)], [[5, 3]], config)[0][0].tokens) == 5
+    ((actual,),) = translate_ids([model_of(4, 12)], [[5, 3]], config, prepare)
+    assert len(actual.tokens) == 5
 
 
 @pytest.fixture
 def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Search as on a GPU: check rarely, and use no attention kernels of a CPU."""
-    monkeypatch.setattr(engine, "is_gpu", lambda _: True)
+    """Search as on a GPU: check rarely."""
+    monkeypatch.setattr(batch, "is_gpu", lambda _: True)
     monkeypatch.setattr(dispatch, "PART", {})
-    monkeypatch.setattr(dispatch, "_compiled", lambda *_: None)
 
 
 STATIC = SEARCHES | {
@@ -410,10 +412,9 @@ def test_checking_rarely_for_finished_sentences_changes_no_result(
         for key, tokens in enumerate(SOURCES * 2)
     ]
     model = model_of(5, 12, replace(TINY, positions="learned", longest=70))
-
-    expected = translate_sentences([model], given, config)
+    expected = translate_sentences([model], given, config, plain)
     request.getfixturevalue("as_on_a_gpu")
-    actual = translate_sentences([model], given, config)
+    actual = translate_sentences([model], given, config, plain)
     assert actual.keys() == expected.keys() == set(range(len(given)))
     for key, hypotheses in expected.items():
         for one, other in zip(hypotheses or [], actual[key] or [], strict=True):

@@ -13,13 +13,13 @@ from torch._subclasses.fake_tensor import FakeCopyMode, FakeTensorMode
 from torch.utils._python_dispatch import _pop_mode_temporarily
 
 from nmt_cli.attention import dispatch
+from nmt_cli.decoding.batch import LOOK_EVERY
 from nmt_cli.decoding.config import SearchConfig
-from nmt_cli.decoding.engine import LOOK_EVERY
 from nmt_cli.decoding.ensemble import Ensemble
 from nmt_cli.decoding.search import steppers
 from nmt_cli.decoding.search.hypotheses import Hypothesis, Sentence
 from nmt_cli.decoding.search.search import Search
-from nmt_cli.decoding.search.steppers import TorchStepper
+from nmt_cli.decoding.search.steppers import Stepper
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.transformer import Transformer
 from tests.launches import Strict
@@ -42,7 +42,6 @@ CONFIGS = {
 @pytest.fixture(autouse=True)
 def _as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dispatch, "PART", {})
-    monkeypatch.setattr(dispatch, "one_thread_is_best", lambda *_: False)
 
 
 def model_of(shape: ModelConfig) -> Transformer:
@@ -66,9 +65,9 @@ def sentences(keys: Sequence[int]) -> list[Sentence]:
 def test_between_two_checks_nothing_waits_for_the_device(
     shape: str, config: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    step, copy, taken = TorchStepper.step, steppers._on, 0
+    step, copy, taken = Stepper.step, steppers._on, 0
 
-    def strictly(self: TorchStepper, *arguments: object) -> None:
+    def strictly(self: Stepper, *arguments: object) -> None:
         nonlocal taken
         with Strict():
             step(self, *arguments)  # type: ignore[arg-type]
@@ -78,7 +77,7 @@ def test_between_two_checks_nothing_waits_for_the_device(
         with _pop_mode_temporarily():  # a copy from the host does not wait
             return copy(device, array)
 
-    monkeypatch.setattr(TorchStepper, "step", strictly)
+    monkeypatch.setattr(Stepper, "step", strictly)
     monkeypatch.setattr(steppers, "_on", copied)
     search, mode = search_of(model_of(SHAPES[shape]), CONFIGS[config]), FakeTensorMode()
     search.join(sentences(range(5)))

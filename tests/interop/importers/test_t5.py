@@ -16,6 +16,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from nmt_cli.checkpoints.model_folder import Model, read_model
 from nmt_cli.decoding.config import TranslateConfig
+from nmt_cli.engine.decoder import Decoder
 from nmt_cli.errors import UserError
 from nmt_cli.interop.foreign import ImportOptions, write
 from nmt_cli.interop.importers.importing import read
@@ -198,7 +199,7 @@ def test_values_too_large_for_fp16_are_refused_with_what_to_do(pair: Pair) -> No
     models, pairs = [in_fp16.transformer], [(line, line) for line in LINES]
     translator = Translator(pair.ours.identity.tokenizers, models, TranslateConfig())
     with pytest.raises(UserError, match=message):
-        score_pairs(Loaded(translator, models, [], None), pairs)
+        score_pairs(Loaded(translator, Decoder(models), [], None), pairs)
 
 
 def test_a_line_may_name_another_target_language(tmp_path: Path) -> None:

@@ -109,9 +109,9 @@ def test_the_whole_beam_is_ranked(made_models: Path, measure: Any) -> None:
     plain = TranslateConfig(search=SearchConfig(beam=6, n_best=6, length_penalty=1.0))
     loaded = load([made_models / "copies"], plain, "cpu", 1, 1, "fp32")
     lines = ["abcde ab", "d", "", f"{'a' * 40}. {'b' * 40}."]
-    every = loaded.translator.translate(loaded.models, lines)
+    every = loaded.translator.translate(loaded.decoder, lines)
     search = replace(plain.search, mbr=measure, n_best=2)
-    taken = loaded.translator.searching(search).translate(loaded.models, lines)
+    taken = loaded.translator.searching(search).translate(loaded.decoder, lines)
     decode = loaded.translator.tokenizers.target.decode
     for plain_one, taken_one in zip(every, taken, strict=True):
         parts = zip(*(one.parts for one in plain_one.candidates), strict=True)
@@ -125,7 +125,7 @@ def test_every_translation_is_aligned_since_each_may_be_the_best(made_models: Pa
     search = SearchConfig(beam=3, n_best=3, mbr="chrf")
     loaded = load([made_models / "copies"], TranslateConfig(search=search), "cpu", 1, 1, "fp32")
     aligning = loaded.translator.searching(search, aligned=True)
-    for one in aligning.translate(loaded.models, ["abcde ab", "", "d"]):
+    for one in aligning.translate(loaded.decoder, ["abcde ab", "", "d"]):
         for candidate in one.candidates:
             (sentence,), (part,) = one.line.sentences, candidate.parts
             (expected_TS,) = source_attention(loaded.models[0], [(sentence.tokens, part.tokens)])
@@ -138,5 +138,5 @@ def test_every_translation_is_aligned_since_each_may_be_the_best(made_models: Pa
 def test_the_number_of_samples_is_the_beam_size(made_models: Path) -> None:
     drawn = SearchConfig(sample=True, mbr="chrf", beam=16, n_best=16, seed=5)
     loaded = load([made_models / "copies"], TranslateConfig(search=drawn), "cpu", 1, 1, "fp32")
-    (beam,) = loaded.translator.translate(loaded.models, ["abc"])
+    (beam,) = loaded.translator.translate(loaded.decoder, ["abc"])
     assert len(beam.candidates) == 16

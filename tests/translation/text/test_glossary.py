@@ -24,7 +24,7 @@ def words(text: str) -> list[str]:
 def translated(copier: Loaded, terms: dict[str, list[str]], lines: list[str]) -> list[str]:
     glossary = Glossary(copier.translator.tokenizers, terms)
     translator = copier.searching(BEAM, glossary=glossary)
-    return [one.text for one in translator.translate(copier.models, lines)]
+    return [one.text for one in translator.translate(copier.decoder, lines)]
 
 
 def test_a_translation_has_a_form_of_each_term_of_its_source(copier: Loaded) -> None:
@@ -47,7 +47,7 @@ def test_a_term_that_the_model_would_not_write_is_flagged(
 ) -> None:
     glossary = Glossary(copier.translator.tokenizers, terms)
     translator = copier.searching(BEAM, glossary=glossary)
-    (one,) = translator.translate(copier.models, ["ab c"])
+    (one,) = translator.translate(copier.decoder, ["ab c"])
     assert ("terms" in one.flags) == raised
 
 
@@ -121,7 +121,7 @@ def test_a_model_that_learnt_terms_gets_annotations(annotating: Loaded, setting:
     lines = ["c ab, .Ab", "⟦<⟧ ab ⟦>⟧", "ab ⟦1⟧", "", "c", f"{'a' * 60} ab", f"{'c' * 60}. ab {'c' * 50}"]
     search = SearchConfig(beam=beam, glossary=setting)
     translator = annotating.searching(search, aligned=True, glossary=glossary)
-    translations = translator.translate(annotating.models, lines)
+    translations = translator.translate(annotating.decoder, lines)
     # This model copies annotations, too. They are never in the text of a translation.
     assert [one.text for one in translations] == lines
     sources = [[tokenizers.source.decode(one.tokens) for one in t.line.sentences] for t in translations]
@@ -135,7 +135,7 @@ def test_a_model_that_learnt_terms_gets_annotations(annotating: Loaded, setting:
 def test_a_model_that_learnt_terms_can_search_for_them(annotating: Loaded) -> None:
     glossary = Glossary(annotating.translator.tokenizers, {"ab": ["xy"]}, annotates=True)
     hard = SearchConfig(beam=4, glossary="hard")
-    (one,) = annotating.searching(hard, glossary=glossary).translate(annotating.models, ["ab c"])
+    (one,) = annotating.searching(hard, glossary=glossary).translate(annotating.decoder, ["ab c"])
     assert "xy" in words(one.text)
     with pytest.raises(UserError, match="a glossary needs beam search"):
         annotating.searching(SearchConfig(beam=1, glossary="hard"), glossary=glossary)
@@ -143,7 +143,7 @@ def test_a_model_that_learnt_terms_can_search_for_them(annotating: Loaded) -> No
 
 def test_text_that_looks_like_a_symbol_stays_text(annotating: Loaded) -> None:
     lines = ["a ⟦<⟧ b ⟦>⟧", "⟦>⟧", "⟦<⟧⟦<⟧ b"]
-    translations = annotating.translator.translate(annotating.models, lines)
+    translations = annotating.translator.translate(annotating.decoder, lines)
     assert [one.text for one in translations] == lines
     source = annotating.translator.tokenizers.source
     symbols = {source.numbering.symbols[symbol] for symbol in (TERM, TERM_END)}

@@ -154,10 +154,10 @@ def test_the_translation_with_the_best_score_given_the_source_is_first(
 ) -> None:
     scorer: Any = CommandScorer(LENGTHS, 60) if name == "a command" else Comet(folders / name, "cpu")
     whole = translator(copier, replace(SEARCH, n_best=4))
-    found = translator(copier, replace(SEARCH, n_best=2), scorer).translate(copier.models, TEXTS)
+    found = translator(copier, replace(SEARCH, n_best=2), scorer).translate(copier.decoder, TEXTS)
     assert [one.line.raw for one in found] == TEXTS
     changed = 0
-    for plain, one in zip(whole.translate(copier.models, TEXTS), found, strict=True):
+    for plain, one in zip(whole.translate(copier.decoder, TEXTS), found, strict=True):
         texts = [candidate.text for candidate in plain.candidates]
         scores = [scorer.score([one.line.raw], [text], None)[0] for text in texts]
         order = np.argsort(-np.array(scores), kind="stable")[:2]

@@ -13,7 +13,7 @@ from nmt_cli.translation.workers.pool import Workers
 @pytest.fixture(params=[(1, "fork"), (2, "fork"), (2, None)], ids=["thread", "processes", "threads"])
 def workers(request: pytest.FixtureRequest, copier: Loaded) -> Iterator[Workers]:
     count, start = request.param
-    workers = Workers([lambda: copier.models] * count, start)
+    workers = Workers([lambda: copier.decoder] * count, start)
     yield workers
     workers.close()
 

@@ -13,12 +13,13 @@ import pytest
 import torch
 
 from nmt_cli.checkpoints.model_folder import read_model
+from nmt_cli.decoding.batch import ListQueue
 from nmt_cli.decoding.config import SearchConfig
-from nmt_cli.decoding.engine import ListQueue
 from nmt_cli.decoding.ensemble import Ensemble
 from nmt_cli.decoding.search.hypotheses import Hypothesis, Sentence
+from nmt_cli.engine.decoder import Decoder
+from nmt_cli.engine.search import EngineSearch
 from nmt_cli.errors import UserError
-from nmt_cli.model.transformer import Transformer
 from nmt_cli.runtime.processes import StartMethod
 from nmt_cli.translation.loading import models_on
 from nmt_cli.translation.workers.worker import Counts, Load, translate_turns
@@ -30,20 +31,20 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are f
 
 
 @pytest.fixture(scope="module")
-def model(made_models: Path) -> Transformer:
+def decoder(made_models: Path) -> Decoder:
     """Return a model that copies its input."""
-    return read_model(made_models / "copies").transformer
+    return Decoder.of([read_model(made_models / "copies").transformer])
 
 
 @pytest.fixture(params=["fork", "spawn"])
-def way(request: pytest.FixtureRequest, made_models: Path, model: Transformer) -> Way:
+def way(request: pytest.FixtureRequest, made_models: Path, decoder: Decoder) -> Way:
     """Return how a process starts and gets the model: forked as for a CPU, or spawned as for a GPU."""
     spawned = partial(models_on, [made_models / "copies"], torch.device("cpu"), "fp32")
-    return (spawned, "spawn") if request.param == "spawn" else forked(model)
+    return (spawned, "spawn") if request.param == "spawn" else forked(decoder)
 
 
-def forked(model: Transformer) -> Way:
-    return (lambda: [model]), "fork"
+def forked(decoder: Decoder) -> Way:
+    return (lambda: decoder), "fork"
 
 
 @contextmanager
@@ -95,15 +96,15 @@ def test_a_process_finds_the_same_hypotheses_as_a_thread(way: Way) -> None:
 
 
 def test_an_error_in_the_process_is_raised_in_the_parent(
-    model: Transformer, monkeypatch: pytest.MonkeyPatch
+    decoder: Decoder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(*_: object) -> None:
         raise ValueError(f"in another process: {os.getpid() != mine}")
 
     mine = os.getpid()
-    monkeypatch.setattr(Transformer, "encode", fails)
+    monkeypatch.setattr(EngineSearch, "join", fails)
     with (
-        worker_process(forked(model)) as process,
+        worker_process(forked(decoder)) as process,
         pytest.raises(ValueError, match="in another process: True"),
     ):
         translate(process, *turns())
@@ -152,24 +153,24 @@ def test_a_spawned_process_that_cannot_load_its_model_raises_the_error(tmp_path:
 
 
 def test_processes_that_die_idle_are_not_replaced_forever(
-    model: Transformer, monkeypatch: pytest.MonkeyPatch
+    decoder: Decoder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Ensemble, "of", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
     with (
-        worker_process(forked(model)) as process,
+        worker_process(forked(decoder)) as process,
         pytest.raises(UserError, match="most likely because memory ran out"),
     ):
         process.translate_turns(lambda: Turn(SearchConfig(), [[5, 6]]))
     assert process.restarts == MAX_IDLE_DEATHS - 1
 
 
-def test_a_process_killed_while_it_waits_is_always_replaced(model: Transformer) -> None:
+def test_a_process_killed_while_it_waits_is_always_replaced(decoder: Decoder) -> None:
     def after_its_death() -> Turn | None:
         process.process.kill()
         process.process.join()
         return Turn(SearchConfig(), [[5, 6]]) if process.restarts < 2 * MAX_IDLE_DEATHS else None
 
-    with worker_process(forked(model)) as process:
+    with worker_process(forked(decoder)) as process:
         process.translate_turns(after_its_death)
 
 
@@ -196,7 +197,7 @@ def test_sentences_of_closed_requests_leave_the_batch(way: Way) -> None:
 
 
 @pytest.mark.parametrize("arrives", [True, False])
-def test_the_process_requests_sentences_only_after_arrivals(model: Transformer, arrives: bool) -> None:
+def test_the_process_requests_sentences_only_after_arrivals(decoder: Decoder, arrives: bool) -> None:
     counts = Counts()
     batch_sizes: list[int] = []
 
@@ -214,8 +215,8 @@ def test_the_process_requests_sentences_only_after_arrivals(model: Transformer, 
                 counts.arrivals.value += 1
             return []
 
-    turn = Slow(SearchConfig(beam=2), [[6] * 30])
-    with worker_process(forked(model), counts) as process:
+    turn = Slow(SearchConfig(beam=2), [[6] * 60])
+    with worker_process(forked(decoder), counts) as process:
         translate(process, turn)
     assert sorted(turn.hypotheses) == ([0, 1] if arrives else [0])
     assert len(batch_sizes) <= (6 if arrives else 3)
@@ -223,37 +224,38 @@ def test_the_process_requests_sentences_only_after_arrivals(model: Transformer, 
 
 @pytest.mark.parametrize(
     ("unfinished", "sources", "threads"),
-    [(1, [[5]], 2), (2, [[5]], 1), (2, [[5], [6]], 2), (40, [[5]] * 40, 1)],
+    [(1, [[5]], 2), (2, [[5]], 1), (2, [[5], [6]], 2), (40, [[5]] * 40, 2)],
 )
 def test_threads_of_idle_workers_help_with_the_last_few_sentences(
     unfinished: int,
     sources: list[list[int]],
     threads: int,
-    model: Transformer,
+    decoder: Decoder,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def step(*inputs: object) -> None:
-        torch.mm(
-            torch.ones(2000, 500), torch.ones(500, 500)
-        )  # would block if it waited for threads that do not exist
-        raise ValueError(f"in {torch.get_num_threads()} threads")
+    step = EngineSearch.step
 
-    torch.mm(torch.ones(2000, 500), torch.ones(500, 500))
-    for name in ("step", "logits"):
-        monkeypatch.setattr(Ensemble, name, step)
+    def report(search: EngineSearch) -> None:
+        threads = search._threads(len(search.sentences))
+        step(search)  # would block if it waited for threads that a fork does not have
+        raise ValueError(f"in {threads} threads")
+
+    # The parent has helping threads, which are not in the fork.
+    assert [*decoder.translated(SearchConfig(), ListQueue([Sentence(0, [5, 6])]), threads=lambda _: 2)]
+    monkeypatch.setattr(EngineSearch, "step", report)
     counts = Counts()
     counts.unfinished.value = unfinished
     turn = Turn(SearchConfig(beam=2), sources)
     with (
-        worker_process(forked(model), counts, threads=2) as process,
+        worker_process(forked(decoder), counts, threads=2) as process,
         pytest.raises(ValueError, match=f"in {threads} threads"),
     ):
         process.translate_turns(lambda: turn)
 
 
-def test_the_process_holds_no_socket_of_the_parent(model: Transformer) -> None:
+def test_the_process_holds_no_socket_of_the_parent(decoder: Decoder) -> None:
     here, there = socket.socketpair()
-    with worker_process(forked(model)) as process:
+    with worker_process(forked(decoder)) as process:
         here.settimeout(60)
         translate(process, *turns())
         there.close()

@@ -3,22 +3,25 @@
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from types import SimpleNamespace
+from typing import Any, Literal
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from nmt_cli.decoding import engine
+from nmt_cli.decoding import batch
+from nmt_cli.decoding.batch import Found, ListQueue, take_longest
 from nmt_cli.decoding.config import SearchConfig
-from nmt_cli.decoding.engine import Found, ListQueue, take_longest, translated
-from nmt_cli.decoding.ensemble import Ensemble
 from nmt_cli.decoding.search.hypotheses import Sentence
+from nmt_cli.engine.decoder import Decoder
 from nmt_cli.model.cache import DecodingCache
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.ragged import Layout
 from tests.model.models import vocabulary_of
+from tests.searching import Prepare, plain
 
 MODEL = ModelConfig(encoder_layers=1, decoder_layers=1, width=8, heads=2, feed_forward=16, norm="pre")
 VOCABULARY = 16
@@ -75,6 +78,34 @@ class Cramped(Transformer):
         return super().step(tokens_R, rows_R, cache, longest)
 
 
+def cramped(kernels: Any, room: Room) -> Any:
+    """Return the functions of the engine with limited memory. Each call takes one step."""
+
+    def encode(team: object, program: object, norm: int, count: int, rows: Any, *rest: Any) -> None:
+        sentences, longest = len(np.unique(rows.sentences_R[:count])), int(rows.lengths_R[:count].max())
+        room.encoded.append(sentences)
+        room.take("encode", sentences, longest, room.age)
+        kernels.encode(team, program, norm, count, rows, *rest)
+
+    def extend(team: object, program: object, norm: int, start: int, steps: int, *rest: Any) -> None:
+        *_, state = rest
+        live = state.live == 1
+        sentences, longest = int(live.sum()), int(state.pieces[live].max()) + 1
+        room.steps.append((int((state.totals[live] > -np.inf).sum()), sentences, longest))
+        room.take("step", sentences, longest, int(state.ages[live].max()))
+        kernels.extend(team, program, norm, start, 1, *rest)
+
+    return SimpleNamespace(**vars(kernels) | {"encode": encode, "extend": extend})
+
+
+def decoder_in(room: Room, prepare: Prepare) -> Decoder:
+    """Return a decoder with limited memory."""
+    decoder = prepare([model_in(room)])
+    if decoder.packed is None:
+        return decoder
+    return replace(decoder, packed=replace(decoder.packed, kernels=cramped(decoder.packed.kernels, room)))
+
+
 def model_in(room: Room) -> Cramped:
     """Return a model that never ends a sentence before its cap."""
     torch.manual_seed(2)
@@ -97,11 +128,12 @@ def sources(*lengths: int) -> list[list[int]]:
 SOURCES = sources(3, 9, 1, 5, 12, 0, 7, 2, 2, 8, 11, 4)
 
 
-def found_in(room: Room, config: SearchConfig, texts: Sequence[Sequence[int]]) -> dict[int, list[int] | None]:
+def found_in(
+    room: Room, config: SearchConfig, texts: Sequence[Sequence[int]], prepare: Prepare
+) -> dict[int, list[int] | None]:
     """Return the translation of each source by its number, or None."""
-    ensemble = Ensemble.of([model_in(room)], config)
     waiting = ListQueue([Sentence(key, tokens) for key, tokens in enumerate(texts)])
-    everything = list(translated(ensemble, config, waiting))
+    everything = list(decoder_in(room, prepare).translated(config, waiting))
     assert len(everything) == len({sentence.key for sentence, _ in everything}), "answered twice"
     return {sentence.key: list(actual[0].tokens) if actual else None for sentence, actual in everything}
 
@@ -130,22 +162,26 @@ ON_THE_CPU = (
     ],
 )
 @pytest.mark.parametrize("beam", [1, 3])
-def test_without_enough_memory_every_sentence_is_still_translated(room: Room, beam: int) -> None:
+def test_without_enough_memory_every_sentence_is_still_translated(
+    prepare: Prepare, room: Room, beam: int
+) -> None:
     config = replace(TO_THE_CAP, beam=beam)
     room = replace(room, encoded=[], steps=[])
-    actual = found_in(room, config, SOURCES)
+    actual = found_in(room, config, SOURCES, prepare)
     assert [len(actual[key] or []) for key in range(len(SOURCES))] == [len(source) for source in SOURCES]
-    assert actual == found_in(Room(), config, SOURCES)
+    assert actual == found_in(Room(), config, SOURCES, prepare)
     assert len(room.encoded) > 1
 
 
 @pytest.mark.parametrize("place", ["encode", "step"])
 @pytest.mark.parametrize("age", [0, 3])
-def test_only_a_sentence_that_does_not_fit_alone_is_not_translated(place: Where, age: int) -> None:
-    actual = found_in(Room(place, tokens=10, age=age), TO_THE_CAP, SOURCES)
+def test_only_a_sentence_that_does_not_fit_alone_is_not_translated(
+    prepare: Prepare, place: Where, age: int
+) -> None:
+    actual = found_in(Room(place, tokens=10, age=age), TO_THE_CAP, SOURCES, prepare)
     fits = {key: source for key, source in enumerate(SOURCES) if len(source) < 10}
     assert {key for key in actual if actual[key] is None} == set(range(len(SOURCES))) - fits.keys()
-    roomy = found_in(Room(), TO_THE_CAP, SOURCES)
+    roomy = found_in(Room(), TO_THE_CAP, SOURCES, prepare)
     assert all(actual[key] == roomy[key] for key in fits)
 
 
@@ -154,24 +190,26 @@ def test_no_sentence_is_lost_if_compacting_runs_out_of_memory(
 ) -> None:
     in_order, left = DecodingCache.compact, [True, True]
 
-    def cramped(cache: DecodingCache, sentences: Tensor, others: DecodingCache | None = None) -> None:
+    def compact(cache: DecodingCache, sentences: Tensor, others: DecodingCache | None = None) -> None:
         if left and len(sentences) < len(cache.ages):
             left.pop()
             raise torch.OutOfMemoryError("CUDA out of memory.")
         in_order(cache, sentences, others)
 
-    expected = found_in(Room(), TO_THE_CAP, SOURCES)
-    monkeypatch.setattr(DecodingCache, "compact", cramped)
-    assert found_in(Room(), replace(TO_THE_CAP, rows=4), SOURCES) == expected
+    expected = found_in(Room(), TO_THE_CAP, SOURCES, plain)
+    monkeypatch.setattr(DecodingCache, "compact", compact)
+    assert found_in(Room(), replace(TO_THE_CAP, rows=4), SOURCES, plain) == expected
     assert not left
 
 
 @pytest.mark.parametrize("beam", [1, 3])
 @pytest.mark.parametrize("seed", range(4))
-def test_cancelled_sentences_take_no_further_step_and_do_not_affect_others(seed: int, beam: int) -> None:
+def test_cancelled_sentences_take_no_further_step_and_do_not_affect_others(
+    prepare: Prepare, seed: int, beam: int
+) -> None:
     chosen = random.Random(seed)
     room, config = Room(), replace(TO_THE_CAP, beam=beam, rows=5 * beam)
-    ensemble = Ensemble.of([model_in(room)], config)
+    decoder = decoder_in(room, prepare)
     left: set[int] = set()
 
     def gone(running: Sequence[Sentence]) -> list[int]:
@@ -182,44 +220,46 @@ def test_cancelled_sentences_take_no_further_step_and_do_not_affect_others(seed:
 
     waiting = ListQueue([Sentence(key, tokens) for key, tokens in enumerate(SOURCES)])
     actual = {
-        one.key: list((some or [])[0].tokens) for one, some in translated(ensemble, config, waiting, gone)
+        one.key: list((some or [])[0].tokens) for one, some in decoder.translated(config, waiting, gone)
     }
     assert left and actual.keys() == set(range(len(SOURCES))) - left
-    everything = found_in(Room(), config, SOURCES)
+    everything = found_in(Room(), config, SOURCES, prepare)
     assert actual == {key: everything[key] for key in actual}
 
 
-def test_finished_sentences_that_wait_for_their_attention_are_not_lost_if_the_others_leave() -> None:
+def test_finished_sentences_that_wait_for_their_attention_are_not_lost_if_the_others_leave(
+    prepare: Prepare,
+) -> None:
     config = replace(TO_THE_CAP, rows=2)
-    ensemble = Ensemble.of([model_in(Room())], config)
+    decoder = decoder_in(Room(), prepare)
     short, long = (Sentence(key, [4] * length, aligned=True) for key, length in enumerate((1, 20)))
 
     def gone(running: Sequence[Sentence]) -> list[int]:
         return [0] if [one.key for one in running] == [1] else []
 
-    results = {one.key: some for one, some in translated(ensemble, config, ListQueue([short, long]), gone)}
+    results = {one.key: some for one, some in decoder.translated(config, ListQueue([short, long]), gone)}
     assert results.keys() == {0}
     assert results[0] and results[0][0].attention_TS is not None
 
 
-def test_a_batch_size_that_was_too_large_is_not_tried_again() -> None:
+def test_a_batch_size_that_was_too_large_is_not_tried_again(prepare: Prepare) -> None:
     room = Room("encode", sentences=3)
-    found_in(room, TO_THE_CAP, sources(*[6] * 24))
+    found_in(room, TO_THE_CAP, sources(*[6] * 24), prepare)
     assert sum(count > 3 for count in room.encoded) <= 4
 
 
 @pytest.mark.parametrize("place", ["encode", "step"])
-def test_other_errors_are_raised(place: Where) -> None:
+def test_other_errors_are_raised(prepare: Prepare, place: Where) -> None:
     room = Room(place, sentences=3, error=RuntimeError("shapes differ"))
     with pytest.raises(RuntimeError, match="shapes differ"):
-        found_in(room, TO_THE_CAP, SOURCES)
+        found_in(room, TO_THE_CAP, SOURCES, prepare)
 
 
 @pytest.mark.parametrize(("rows", "beam", "most"), [(1, 1, 1), (4, 1, 4), (4, 2, 2), (7, 3, 2), (2, 3, 1)])
-def test_a_batch_has_no_more_rows_than_the_setting(rows: int, beam: int, most: int) -> None:
+def test_a_batch_has_no_more_rows_than_the_setting(prepare: Prepare, rows: int, beam: int, most: int) -> None:
     """Check the number of rows, except for a single sentence whose beam is larger."""
     room = Room()
-    actual = found_in(room, replace(TO_THE_CAP, rows=rows, beam=beam), SOURCES)
+    actual = found_in(room, replace(TO_THE_CAP, rows=rows, beam=beam), SOURCES, prepare)
     assert len(actual) == len(SOURCES)
     assert max(sentences for _, sentences, _ in room.steps) == most
     assert max(count for count, _, _ in room.steps) <= max(rows, beam)
@@ -227,12 +267,12 @@ def test_a_batch_has_no_more_rows_than_the_setting(rows: int, beam: int, most: i
 
 @pytest.mark.parametrize("tokens", [1, 13, 14, 30, 1000])
 def test_a_batch_has_no_more_source_tokens_than_the_limit(
-    tokens: int, monkeypatch: pytest.MonkeyPatch
+    prepare: Prepare, tokens: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Check the number of tokens, except for a single sentence that is longer."""
     room = Room()
-    monkeypatch.setattr(engine, "TOKENS", tokens)
-    actual = found_in(room, TO_THE_CAP, SOURCES)
+    monkeypatch.setattr(batch, "TOKENS", tokens)
+    actual = found_in(room, TO_THE_CAP, SOURCES, prepare)
     assert len(actual) == len(SOURCES)
     assert all(sentences * longest <= tokens for _, sentences, longest in room.steps if sentences > 1)
     most = max(sentences for _, sentences, _ in room.steps)
@@ -255,23 +295,24 @@ class Late(ListQueue):
 
 
 def test_long_sentences_that_arrive_later_keep_the_limit_of_source_tokens(
+    prepare: Prepare,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     room = Room()
-    monkeypatch.setattr(engine, "TOKENS", 60)
+    monkeypatch.setattr(batch, "TOKENS", 60)
     config = replace(TO_THE_CAP, rows=8)
     short = [Sentence(key, tokens) for key, tokens in enumerate(sources(2, 2, 2, 2, 6, 6, 6, 6))]
     long = [Sentence(100 + key, tokens) for key, tokens in enumerate(sources(*[28] * 4))]
-    actual = list(translated(Ensemble.of([model_in(room)], config), config, Late(short, long)))
+    actual = list(decoder_in(room, prepare).translated(config, Late(short, long)))
     assert len(actual) == 12
     assert all(sentences * longest <= 60 for _, sentences, longest in room.steps if sentences > 1)
 
 
-def test_waiting_sentences_replace_those_that_are_done() -> None:
+def test_waiting_sentences_replace_those_that_are_done(prepare: Prepare) -> None:
     """Translate one sentence of 20 tokens and ten of 3, two at a time. Short ones join the long one."""
     room = Room()
     texts = sources(20, *[3] * 10)
-    actual = found_in(room, replace(TO_THE_CAP, rows=2), texts)
+    actual = found_in(room, replace(TO_THE_CAP, rows=2), texts, prepare)
     assert [len(actual[key] or []) for key in range(11)] == [len(source) for source in texts]
     in_turn = 21 + 5 * 4
     at_best = (21 + 10 * 4) / 2
@@ -293,19 +334,16 @@ def test_the_longest_waiting_sentences_that_fit_are_taken_first() -> None:
     assert take_longest([], 9, 9, []) == []
 
 
-def test_an_empty_queue_gives_no_translations() -> None:
-    everything: list[Found] = list(
-        translated(Ensemble.of([model_in(Room())], TO_THE_CAP), TO_THE_CAP, ListQueue([]))
-    )
+def test_an_empty_queue_gives_no_translations(prepare: Prepare) -> None:
+    everything: list[Found] = list(decoder_in(Room(), prepare).translated(TO_THE_CAP, ListQueue([])))
     assert everything == []
 
 
 @pytest.mark.parametrize("every", [1, 2])
-def test_aligned_sentences_have_attention_and_all_are_translated(every: int) -> None:
-    room = Room()
-    ensemble = Ensemble.of([model_in(room)], TO_THE_CAP)
+def test_aligned_sentences_have_attention_and_all_are_translated(prepare: Prepare, every: int) -> None:
+    decoder = decoder_in(Room(), prepare)
     sentences = [Sentence(key, tokens, aligned=not key % every) for key, tokens in enumerate(SOURCES * 4)]
-    actual = list(translated(ensemble, TO_THE_CAP, ListQueue(sentences)))
+    actual = list(decoder.translated(TO_THE_CAP, ListQueue(sentences)))
     assert sorted(sentence.key for sentence, _ in actual) == list(range(len(sentences)))
     for sentence, hypotheses in actual:
         assert hypotheses
@@ -315,11 +353,13 @@ def test_aligned_sentences_have_attention_and_all_are_translated(every: int) -> 
             assert attention_TS.shape == (len(hypotheses[0].tokens), len(sentence.tokens) + 1)
 
 
-def test_a_sentence_without_memory_for_its_attention_is_translated(monkeypatch: pytest.MonkeyPatch) -> None:
-    def cramped(*_: object) -> None:
+def test_a_sentence_without_memory_for_its_attention_is_translated(
+    prepare: Prepare, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory.")
 
-    monkeypatch.setattr(engine, "source_attention", cramped)
-    ensemble = Ensemble.of([model_in(Room())], TO_THE_CAP)
-    actual = list(translated(ensemble, TO_THE_CAP, ListQueue([Sentence(0, [3, 4], aligned=True)])))
+    monkeypatch.setattr(batch, "source_attention", fails)
+    decoder = decoder_in(Room(), prepare)
+    actual = list(decoder.translated(TO_THE_CAP, ListQueue([Sentence(0, [3, 4], aligned=True)])))
     assert [hypotheses and hypotheses[0].attention_TS for _, hypotheses in actual] == [None]
