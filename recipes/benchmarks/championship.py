@@ -1,0 +1,289 @@
+"""Time nmt, CTranslate2, Marian and Bergamot in turns, with the same weights and lines. Print a table.
+
+python -m recipes.benchmarks.championship --student MODEL --marian-python PYTHON --bergamot-python PYTHON
+
+It needs NMT_DATA and ctranslate2. The student searches with a beam of 1, the base model with a beam of 4. All
+engines get text and return text. They divide a hypothesis's log-probability by its tokens, and write at most
+twice the tokens of a source, or of the longest source in a batch. All read the models that `nmt export`
+writes. "-" is an engine that cannot run, with its reason below the table.
+
+Processes that have loaded a model wait for requests. Each round gives the file to one after the other, and
+then each single line. `nmt / this` is the speed of nmt divided by that of the row, in the same precision and
+with the same number of threads. It compares the fastest rounds.
+"""
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from subprocess import PIPE
+from typing import Any
+
+import click
+
+from nmt_cli.api import preset
+from nmt_cli.checkpoints.finding import find_model
+from nmt_cli.checkpoints.model_folder import Model, read_model
+from nmt_cli.errors import UserError
+from nmt_cli.interop.exporters.exporting import export
+from recipes.benchmarks import championship_worker, machine
+from recipes.benchmarks.championship_models import write_random
+from recipes.benchmarks.machine import ROOT, THREADS
+
+TEST_SET = "test_2016_flickr.en"
+FITTED = 300
+"""Lines of the training set on which the end of a random model's translations is fitted."""
+
+BEAMS = {"student": 1, "base": 4}
+PACKAGES = {"nmt": "nmt_cli", "ctranslate2": "ctranslate2", "marian": "pymarian", "bergamot": "bergamot"}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An engine in one precision."""
+
+    name: str
+    engine: str
+    precision: str
+
+
+ENTRIES = (
+    Entry("nmt fp32", "nmt", "fp32"),
+    Entry("CTranslate2 fp32", "ctranslate2", "fp32"),
+    Entry("Marian fp32", "marian", "fp32"),
+    Entry("nmt int8", "nmt", "int8"),
+    Entry("CTranslate2 int8", "ctranslate2", "int8"),
+    Entry("Bergamot int8", "bergamot", "int8"),
+)
+
+
+@dataclass
+class Measured:
+    """The measurements of an entry with one number of threads."""
+
+    texts: Sequence[str] = ()
+    """Translations of the file."""
+
+    file_seconds: list[float] = field(default_factory=list)
+    """Of each round. So are the next."""
+
+    file_core_seconds: list[float] = field(default_factory=list)
+    line_seconds: list[list[float]] = field(default_factory=list)
+    """By round, of each line."""
+
+    line_core_seconds: list[float] = field(default_factory=list)
+
+    @property
+    def milliseconds(self) -> float:
+        """The median line of all rounds."""
+        return 1000 * statistics.median(seconds for seen in self.line_seconds for seconds in seen)
+
+    @property
+    def quietest_milliseconds(self) -> float:
+        """The median line, each in its fastest round."""
+        return 1000 * statistics.median(map(min, zip(*self.line_seconds, strict=True)))
+
+
+class Process:
+    """An engine that has loaded a model and waits for lines."""
+
+    def __init__(self, python: str, arguments: Sequence[object], threads: int, log: Path) -> None:
+        command = [python, "-P"] if sys.executable == python else [python]
+        command += [championship_worker.__file__, *map(str, arguments)]
+        environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": str(threads)}
+        pipes: dict[str, Any] = {"stdin": PIPE, "stdout": PIPE, "text": True, "encoding": "utf-8"}
+        with log.open("w") as errors:
+            self._process = subprocess.Popen(
+                command, env=environment, start_new_session=True, stderr=errors, **pipes
+            )
+        self._log = log
+        self._answer()
+
+    @property
+    def core_seconds(self) -> float:
+        """The processor time of all its processes."""
+        return machine.used_seconds(self._process.pid)
+
+    def ask(self, lines: Sequence[str]) -> tuple[float, Sequence[str]]:
+        """Return the seconds for translating `lines`, and the translations."""
+        assert self._process.stdin
+        self._process.stdin.write(json.dumps({"lines": lines}) + "\n")
+        self._process.stdin.flush()
+        answer = self._answer()
+        return answer["seconds"], answer["texts"]
+
+    def stop(self) -> None:
+        """Close the input, and wait until the process ends."""
+        self._process.communicate()
+
+    def _answer(self) -> Any:
+        assert self._process.stdout
+        line = self._process.stdout.readline()
+        if not line:
+            raise click.ClickException(f"{self._log.stem} ended: {self._log.read_text().strip()[-500:]}")
+        return json.loads(line)
+
+
+@click.command(help=machine.method(__doc__), context_settings={"show_default": True})
+@click.option("--student", required=True, type=click.Path(exists=True, path_type=Path))
+@click.option(
+    "--base",
+    type=click.Path(exists=True, path_type=Path),
+    help="A base model. By default one with random weights and the student's vocabulary.",
+)
+@click.option("--marian-python", default="", help="Python with pymarian.")
+@click.option("--bergamot-python", default="", help="Python 3.10 with bergamot.")
+@click.option("--lines", default=1000, help="Lines of the file.")
+@click.option("--singles", default=100, help="Lines that are translated one by one.")
+@click.option("--rounds", default=3)
+def main(
+    student: Path,
+    base: Path | None,
+    marian_python: str,
+    bergamot_python: str,
+    lines: int,
+    singles: int,
+    rounds: int,
+) -> None:
+    """Measure files and single lines."""
+    machine.begin("championship")
+    pythons = {"nmt": sys.executable, "ctranslate2": sys.executable}
+    pythons |= {"marian": marian_python, "bergamot": bergamot_python}
+    text = (machine.data_folder() / "multi30k" / TEST_SET).read_text("utf-8").splitlines()[:lines]
+    with machine.scratch() as folder:
+        models = {"student": find_model(student), "base": find_model(base) if base else folder / "random"}
+        if not base:
+            write_base(models["base"], read_model(models["student"]))
+        for name, path in models.items():
+            exports, reasons = exported(read_model(path), path, folder / name, pythons)
+            print(f"\n{name}, beam {BEAMS[name]}\n")
+            print_head()
+            for threads in range(1, THREADS + 1):
+                with started(exports, pythons, BEAMS[name], threads) as running:
+                    measured = compared(running, text, singles, rounds)
+                print_rows(measured, text, threads)
+            print("".join(f"\n{entry}: {reason}" for entry, reason in reasons.items()))
+
+
+def write_base(folder: Path, student: Model) -> None:
+    """Write a base model with random weights and the vocabulary of `student`."""
+    training = (machine.data_folder() / "multi30k" / "train.en").read_text("utf-8").splitlines()[:FITTED]
+    config = replace(preset("marian-base").model, positions="marian", activation="relu")
+    write_random(folder, config, student.identity.tokenizers, training)
+
+
+def exported(
+    model: Model, path: Path, folder: Path, pythons: Mapping[str, str]
+) -> tuple[dict[Entry, Path], dict[str, str]]:
+    """Return the folder with each entry's weights, and the reason for each entry that cannot run."""
+    exports: dict[Entry, Path] = {}
+    reasons = {}
+    for entry in ENTRIES:
+        if lack := _lack(entry.engine, pythons[entry.engine]):
+            reasons[entry.name] = lack
+        elif entry.engine == "nmt":
+            exports[entry] = path
+        else:
+            out = folder / f"{entry.engine}-{entry.precision}"
+            out.parent.mkdir(exist_ok=True)
+            try:
+                export(model, entry.engine, out, "int8" if entry.precision == "int8" else "fp32")
+                exports[entry] = out
+            except UserError as error:
+                reasons[entry.name] = str(error)
+    return exports, reasons
+
+
+def _lack(engine: str, python: str) -> str:
+    """Return why an engine is not installed, or ""."""
+    if not python:
+        return f"not measured without --{engine}-python."
+    find = f"import importlib.util; raise SystemExit(not importlib.util.find_spec('{PACKAGES[engine]}'))"
+    # The folder of the repository is not searched with -I, but an installed nmt is found.
+    found = engine == "nmt" or subprocess.run([python, "-I", "-c", find]).returncode == 0
+    return "" if found else f"{python} does not have the package {PACKAGES[engine]}."
+
+
+@contextmanager
+def started(
+    exports: Mapping[Entry, Path], pythons: Mapping[str, str], beam: int, threads: int
+) -> Iterator[dict[Entry, Process]]:
+    """Start a process for each entry, and stop all at the end."""
+    with ExitStack() as stack:
+        running = {}
+        for entry, folder in exports.items():
+            arguments = (entry.engine, folder, entry.precision, beam, threads)
+            log = folder.parent / f"{entry.name}.log" if entry.engine != "nmt" else Path(os.devnull)
+            running[entry] = Process(pythons[entry.engine], arguments, threads, log)
+            stack.callback(running[entry].stop)
+        yield running
+
+
+def compared(
+    running: Mapping[Entry, Process], text: Sequence[str], singles: int, rounds: int
+) -> dict[Entry, Measured]:
+    """Return the measurements of all processes, which work in turns."""
+    measured = {entry: Measured() for entry in running}
+    for process in running.values():  # the first translation compiles kernels and starts workers
+        process.ask(text[:8])
+        process.ask(text[:1])
+    for _ in range(rounds):
+        for entry, process in running.items():
+            before = process.core_seconds
+            seconds, measured[entry].texts = process.ask(text)
+            measured[entry].file_seconds.append(seconds)
+            measured[entry].file_core_seconds.append(process.core_seconds - before)
+        used = {entry: process.core_seconds for entry, process in running.items()}
+        times: dict[Entry, list[float]] = {entry: [] for entry in running}
+        for line in text[:singles]:
+            for entry, process in running.items():
+                times[entry].append(process.ask([line])[0])
+        for entry, process in running.items():
+            measured[entry].line_seconds.append(times[entry])
+            measured[entry].line_core_seconds.append((process.core_seconds - used[entry]) / len(times[entry]))
+    return measured
+
+
+def print_head() -> None:
+    """Print the head of a model's table."""
+    machine.print_head(
+        *("engine", "threads", "file, words/s: fastest", "median", "core seconds", "`nmt / this`"),
+        *("line, ms: fastest round", "median", "core ms", "`nmt / this`"),
+        *("same as `nmt fp32`", "output words"),
+    )
+
+
+def print_rows(measured: Mapping[Entry, Measured], text: Sequence[str], threads: int) -> None:
+    """Print a row for each entry, with "-" for those without measurements."""
+    words = sum(len(line.split()) for line in text)
+    ours = {entry.precision: measured[entry] for entry in measured if entry.engine == "nmt"}
+    for entry in ENTRIES:
+        one = measured.get(entry)
+        machine.print_row(entry.name, threads, *(_cells(one, ours, entry, words) if one else ["-"] * 10))
+
+
+def _cells(one: Measured, ours: Mapping[str, Measured], entry: Entry, words: int) -> list[str]:
+    mine, exact = ours[entry.precision], ours["fp32"].texts
+    seconds, line = min(one.file_seconds), one.quietest_milliseconds
+    same = sum(text.strip() == other.strip() for text, other in zip(one.texts, exact, strict=True))
+    return [
+        f"{words / seconds:,.0f}",
+        f"{words / statistics.median(one.file_seconds):,.0f}",
+        f"{min(one.file_core_seconds):.2f}",
+        f"{seconds / min(mine.file_seconds):.2f} x",
+        f"{line:.1f}",
+        f"{one.milliseconds:.1f}",
+        f"{1000 * min(one.line_core_seconds):.1f}",
+        f"{line / mine.quietest_milliseconds:.2f} x",
+        f"{same / len(exact):.0%}",
+        f"{sum(len(text.split()) for text in one.texts):,}",
+    ]
+
+
+if __name__ == "__main__":
+    main()
