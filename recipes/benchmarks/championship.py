@@ -1,10 +1,12 @@
 """Time nmt, CTranslate2, Marian and Bergamot in turns, with the same weights and lines. Print a table.
 
-python -m recipes.benchmarks.championship --student MODEL --marian-python PYTHON --bergamot-python PYTHON
+python -m recipes.benchmarks.championship --marian-python PYTHON --bergamot-python PYTHON       needs NMT_DATA
 
-It needs NMT_DATA and ctranslate2. The student searches with a beam of 1, the base model with a beam of 4. All
-engines get text and return text. They divide a hypothesis's log-probability by its tokens, and write at most
-twice the tokens of a source, or of the longest source in a batch. All read the models that `nmt export`
+The student of `recipes/distillation/ssru-6-1.toml` searches with a beam of 1, a base model with a beam of 4.
+By default they have random weights, a vocabulary of 8,000 entries and an end token that comes after the mean
+source length, so that all engines write as much. All get text and return text. They divide a hypothesis's
+log-probability by its tokens, and write at most twice the tokens of a source, or of the longest source in a
+batch. nmt ends a search as CTranslate2 does, and prunes nothing. All read the models that `nmt export`
 writes. "-" is an engine that cannot run, with its reason below the table.
 
 Processes that have loaded a model wait for requests. Each round gives the file to one after the other, and
@@ -26,18 +28,21 @@ from typing import Any
 
 import click
 
-from nmt_cli.api import preset
+from nmt_cli.api import TrainConfig, preset
 from nmt_cli.checkpoints.finding import find_model
 from nmt_cli.checkpoints.model_folder import Model, read_model
+from nmt_cli.cli.main import WAITING
+from nmt_cli.config import read
 from nmt_cli.errors import UserError
 from nmt_cli.interop.exporters.exporting import export
+from nmt_cli.text.tokenizers import load_tokenizers
 from recipes.benchmarks import championship_worker, machine
 from recipes.benchmarks.championship_models import write_random
 from recipes.benchmarks.machine import ROOT, THREADS
 
 TEST_SET = "test_2016_flickr.en"
-FITTED = 300
-"""Lines of the training set on which the end of a random model's translations is fitted."""
+VOCABULARY, FITTED = 8000, 300
+"""Entries of the vocabulary of random models, and lines on which the end of translations is fitted."""
 
 BEAMS = {"student": 1, "base": 4}
 PACKAGES = {"nmt": "nmt_cli", "ctranslate2": "ctranslate2", "marian": "pymarian", "bergamot": "bergamot"}
@@ -81,12 +86,13 @@ class Measured:
     @property
     def milliseconds(self) -> float:
         """The median line of all rounds."""
-        return 1000 * statistics.median(seconds for seen in self.line_seconds for seconds in seen)
+        return 1000 * statistics.median([seconds for seen in self.line_seconds for seconds in seen])
 
     @property
     def quietest_milliseconds(self) -> float:
         """The median line, each in its fastest round."""
-        return 1000 * statistics.median(map(min, zip(*self.line_seconds, strict=True)))
+        fastest: list[float] = [min(seen) for seen in zip(*self.line_seconds, strict=True)]
+        return 1000 * statistics.median(fastest)
 
 
 class Process:
@@ -95,7 +101,7 @@ class Process:
     def __init__(self, python: str, arguments: Sequence[object], threads: int, log: Path) -> None:
         command = [python, "-P"] if sys.executable == python else [python]
         command += [championship_worker.__file__, *map(str, arguments)]
-        environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": str(threads)}
+        environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": str(threads)} | WAITING
         pipes: dict[str, Any] = {"stdin": PIPE, "stdout": PIPE, "text": True, "encoding": "utf-8"}
         with log.open("w") as errors:
             self._process = subprocess.Popen(
@@ -115,7 +121,7 @@ class Process:
         self._process.stdin.write(json.dumps({"lines": lines}) + "\n")
         self._process.stdin.flush()
         answer = self._answer()
-        return answer["seconds"], answer["texts"]
+        return float(answer["seconds"]), list(answer["texts"])
 
     def stop(self) -> None:
         """Close the input, and wait until the process ends."""
@@ -130,19 +136,15 @@ class Process:
 
 
 @click.command(help=machine.method(__doc__), context_settings={"show_default": True})
-@click.option("--student", required=True, type=click.Path(exists=True, path_type=Path))
-@click.option(
-    "--base",
-    type=click.Path(exists=True, path_type=Path),
-    help="A base model. By default one with random weights and the student's vocabulary.",
-)
+@click.option("--student", type=click.Path(exists=True, path_type=Path), help="A trained model instead.")
+@click.option("--base", type=click.Path(exists=True, path_type=Path), help="A trained model instead.")
 @click.option("--marian-python", default="", help="Python with pymarian.")
 @click.option("--bergamot-python", default="", help="Python 3.10 with bergamot.")
 @click.option("--lines", default=1000, help="Lines of the file.")
 @click.option("--singles", default=100, help="Lines that are translated one by one.")
 @click.option("--rounds", default=3)
 def main(
-    student: Path,
+    student: Path | None,
     base: Path | None,
     marian_python: str,
     bergamot_python: str,
@@ -156,9 +158,8 @@ def main(
     pythons |= {"marian": marian_python, "bergamot": bergamot_python}
     text = (machine.data_folder() / "multi30k" / TEST_SET).read_text("utf-8").splitlines()[:lines]
     with machine.scratch() as folder:
-        models = {"student": find_model(student), "base": find_model(base) if base else folder / "random"}
-        if not base:
-            write_base(models["base"], read_model(models["student"]))
+        given = {name: find_model(path) for name, path in (("student", student), ("base", base)) if path}
+        models = given if len(given) == len(BEAMS) else random_models(folder) | given
         for name, path in models.items():
             exports, reasons = exported(read_model(path), path, folder / name, pythons)
             print(f"\n{name}, beam {BEAMS[name]}\n")
@@ -170,11 +171,17 @@ def main(
             print("".join(f"\n{entry}: {reason}" for entry, reason in reasons.items()))
 
 
-def write_base(folder: Path, student: Model) -> None:
-    """Write a base model with random weights and the vocabulary of `student`."""
+def random_models(folder: Path) -> dict[str, Path]:
+    """Return a student and a base model with random weights, written into `folder`."""
+    machine.make_dataset(folder / "dataset", VOCABULARY)
+    tokenizers = load_tokenizers(folder / "dataset" / "tokenizer")
     training = (machine.data_folder() / "multi30k" / "train.en").read_text("utf-8").splitlines()[:FITTED]
-    config = replace(preset("marian-base").model, positions="marian", activation="relu")
-    write_random(folder, config, student.identity.tokenizers, training)
+    student = read(TrainConfig, ROOT / "recipes" / "distillation" / "ssru-6-1.toml").model
+    # Marian needs its own positions. This activation is that of the student.
+    base = replace(preset("marian-base").model, positions="marian", activation="relu")
+    for name, config in (("student", student), ("base", base)):
+        write_random(folder / f"random-{name}", config, tokenizers, training)
+    return {name: folder / f"random-{name}" for name in ("student", "base")}
 
 
 def exported(

@@ -20,7 +20,7 @@ from nmt_cli.text.tokenizers import Tokenizers
 LONGEST = 100
 """Maximum source tokens. Random models have learnt no limit."""
 
-STEEPNESS, FARTHEST = 2.0, 4
+STEEPNESS, FARTHEST = 6.0, 4
 """The growth of the end token's logit with each position, up to this distance from the end."""
 
 RIDGE = 1.0
