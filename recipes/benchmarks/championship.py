@@ -19,12 +19,13 @@ import os
 import statistics
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from subprocess import PIPE
-from typing import Any
+from typing import IO, Any
 
 import click
 
@@ -46,6 +47,8 @@ VOCABULARY, FITTED = 8000, 300
 
 BEAMS = {"student": 1, "base": 4}
 PACKAGES = {"nmt": "nmt_cli", "ctranslate2": "ctranslate2", "marian": "pymarian", "bergamot": "bergamot"}
+
+Encode = Callable[[str], Sequence[int]]
 
 
 @dataclass(frozen=True)
@@ -98,16 +101,17 @@ class Measured:
 class Process:
     """An engine that has loaded a model and waits for lines."""
 
-    def __init__(self, python: str, arguments: Sequence[object], threads: int, log: Path) -> None:
-        command = [python, "-P"] if sys.executable == python else [python]
-        command += [championship_worker.__file__, *map(str, arguments)]
-        environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": str(threads)} | WAITING
+    def __init__(self, entry: Entry, command: Sequence[str], threads: int, errors: IO[str]) -> None:
+        """Start `command`, and wait until it is ready. `errors` gets its messages."""
+        # The folder of the worker has names that other packages use.
+        environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONSAFEPATH": "1"}
+        environment |= {"OMP_NUM_THREADS": str(threads)}
+        environment |= WAITING if entry.engine == "nmt" else {}
         pipes: dict[str, Any] = {"stdin": PIPE, "stdout": PIPE, "text": True, "encoding": "utf-8"}
-        with log.open("w") as errors:
-            self._process = subprocess.Popen(
-                command, env=environment, start_new_session=True, stderr=errors, **pipes
-            )
-        self._log = log
+        self._process = subprocess.Popen(
+            command, env=environment, start_new_session=True, stderr=errors, **pipes
+        )
+        self._name, self._errors = entry.name, errors
         self._answer()
 
     @property
@@ -131,7 +135,8 @@ class Process:
         assert self._process.stdout
         line = self._process.stdout.readline()
         if not line:
-            raise click.ClickException(f"{self._log.stem} ended: {self._log.read_text().strip()[-500:]}")
+            self._errors.seek(0)
+            raise click.ClickException(f"{self._name} ended: {self._errors.read().strip()[-500:]}")
         return json.loads(line)
 
 
@@ -161,13 +166,14 @@ def main(
         given = {name: find_model(path) for name, path in (("student", student), ("base", base)) if path}
         models = given if len(given) == len(BEAMS) else random_models(folder) | given
         for name, path in models.items():
-            exports, reasons = exported(read_model(path), path, folder / name, pythons)
+            model = read_model(path)
+            exports, reasons = exported(model, path, folder / name, pythons)
             print(f"\n{name}, beam {BEAMS[name]}\n")
             print_head()
             for threads in range(1, THREADS + 1):
                 with started(exports, pythons, BEAMS[name], threads) as running:
                     measured = compared(running, text, singles, rounds)
-                print_rows(measured, text, threads)
+                print_rows(measured, text, threads, model.identity.tokenizers.target.encode)
             print("".join(f"\n{entry}: {reason}" for entry, reason in reasons.items()))
 
 
@@ -224,9 +230,10 @@ def started(
     with ExitStack() as stack:
         running = {}
         for entry, folder in exports.items():
-            arguments = (entry.engine, folder, entry.precision, beam, threads)
-            log = folder.parent / f"{entry.name}.log" if entry.engine != "nmt" else Path(os.devnull)
-            running[entry] = Process(pythons[entry.engine], arguments, threads, log)
+            command = [pythons[entry.engine], championship_worker.__file__, entry.engine, str(folder)]
+            command += [entry.precision, str(beam), str(threads)]
+            errors = stack.enter_context(tempfile.TemporaryFile("w+"))
+            running[entry] = Process(entry, command, threads, errors)
             stack.callback(running[entry].stop)
         yield running
 
@@ -261,21 +268,26 @@ def print_head() -> None:
     machine.print_head(
         *("engine", "threads", "file, words/s: fastest", "median", "core seconds", "`nmt / this`"),
         *("line, ms: fastest round", "median", "core ms", "`nmt / this`"),
-        *("same as `nmt fp32`", "output words"),
+        *("same as `nmt fp32`", "output tokens"),
     )
 
 
-def print_rows(measured: Mapping[Entry, Measured], text: Sequence[str], threads: int) -> None:
-    """Print a row for each entry, with "-" for those without measurements."""
+def print_rows(measured: Mapping[Entry, Measured], text: Sequence[str], threads: int, encode: Encode) -> None:
+    """Print a row for each entry, with "-" for those without measurements. `encode` gives tokens."""
     words = sum(len(line.split()) for line in text)
     ours = {entry.precision: measured[entry] for entry in measured if entry.engine == "nmt"}
+    exact = ours["fp32"].texts
     for entry in ENTRIES:
         one = measured.get(entry)
-        machine.print_row(entry.name, threads, *(_cells(one, ours, entry, words) if one else ["-"] * 10))
+        machine.print_row(
+            entry.name,
+            threads,
+            *(_cells(one, ours[entry.precision], exact, encode, words) if one else ["-"] * 10),
+        )
 
 
-def _cells(one: Measured, ours: Mapping[str, Measured], entry: Entry, words: int) -> list[str]:
-    mine, exact = ours[entry.precision], ours["fp32"].texts
+def _cells(one: Measured, mine: Measured, exact: Sequence[str], encode: Encode, words: int) -> list[str]:
+    """Return the cells after the number of threads. `mine` is nmt's in this precision, `exact` in fp32."""
     seconds, line = min(one.file_seconds), one.quietest_milliseconds
     same = sum(text.strip() == other.strip() for text, other in zip(one.texts, exact, strict=True))
     return [
@@ -288,7 +300,7 @@ def _cells(one: Measured, ours: Mapping[str, Measured], entry: Entry, words: int
         f"{1000 * min(one.line_core_seconds):.1f}",
         f"{line / mine.quietest_milliseconds:.2f} x",
         f"{same / len(exact):.0%}",
-        f"{sum(len(text.split()) for text in one.texts):,}",
+        f"{sum(map(len, map(encode, one.texts))):,}",
     ]
 
 

@@ -22,6 +22,7 @@ from recipes.benchmarks.championship import (
 from recipes.benchmarks.championship_models import write_random
 
 TEXT = ["abc def", "a b c", "xyz"]
+CHARACTERS = str.encode
 OURS = {"nmt": sys.executable, "ctranslate2": "", "marian": "", "bergamot": ""}
 
 
@@ -38,13 +39,13 @@ def test_a_row_compares_fastest_rounds_with_nmt_in_the_same_precision(
     marian = Measured(
         [*TEXT[:2], "z"], [6.0, 1.0], [7.0, 1.5], [[0.1, 0.1, 0.4], [0.4, 0.5, 0.4]], [0.5, 0.75]
     )
-    print_rows({by_name["nmt fp32"]: nmt, by_name["Marian fp32"]: marian}, TEXT, 1)
+    print_rows({by_name["nmt fp32"]: nmt, by_name["Marian fp32"]: marian}, TEXT, 1, CHARACTERS)
     printed = {row[0]: row[1:] for row in rows(capsys.readouterr().out)}
     assert list(printed) == [entry.name for entry in ENTRIES]
-    shared = ["1", "3", "2", "2.00", "1.00 x", "100.0", "200.0", "250.0", "1.00 x", "100%", "6"]
+    shared = ["1", "3", "2", "2.00", "1.00 x", "100.0", "200.0", "250.0", "1.00 x", "100%", "15"]
     assert printed["nmt fp32"] == shared
     assert printed["Marian fp32"] == [
-        *("1", "6", "2", "1.50", "0.50 x", "100.0", "400.0", "500.0", "1.00 x", "67%", "6")
+        *("1", "6", "2", "1.50", "0.50 x", "100.0", "400.0", "500.0", "1.00 x", "67%", "13")
     ]
     assert printed["Bergamot int8"] == ["1", *["-"] * 10]
 
@@ -60,7 +61,7 @@ def test_nmt_runs_against_itself_and_others_have_reasons(
         measured = compared(running, TEXT, singles=2, rounds=2)
     assert {entry.name: one.texts for entry, one in measured.items()} == {"nmt fp32": TEXT, "nmt int8": TEXT}
     print_head()
-    print_rows(measured, TEXT, 1)
+    print_rows(measured, TEXT, 1, CHARACTERS)
     head, _, first, *_ = rows(capsys.readouterr().out)
     assert len(head) == len(first)
     assert re.fullmatch(r"\d+\.\d", first[head.index("line, ms: fastest round")])
