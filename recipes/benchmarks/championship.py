@@ -4,7 +4,7 @@ python -m recipes.benchmarks.championship --marian-python PYTHON --bergamot-pyth
 
 The student of `recipes/distillation/ssru-6-1.toml` searches with a beam of 1, a base model with a beam of 4.
 By default they have random weights, a vocabulary of 8,000 entries and an end token that comes after the mean
-source length, so that all engines write as much. All get text and return text. They divide a hypothesis's
+source length, so that all write about as much. All get text and return text. They divide a hypothesis's
 log-probability by its tokens, and write at most twice the tokens of a source, or of the longest source in a
 batch. nmt ends a search as CTranslate2 does, and prunes nothing. All read the models that `nmt export`
 writes. "-" is an engine that cannot run, with its reason below the table.
