@@ -85,6 +85,10 @@ class Decoder:
         if precision == "int8" and not engine:
             what = "an ensemble" if len(models) > 1 else "this model"
             raise UserError(f"{what} can't be computed in int8. Choose --precision fp32.")
+        if not engine and not is_gpu(device):
+            for parameter in (one for model in models for one in model.parameters()):
+                # Otherwise weights stay a mapped file, which another program may change.
+                parameter.data = parameter.data.clone()
         return Decoder(models, engine)
 
     def translated(
@@ -113,18 +117,29 @@ class Divided:
 
     def __init__(self, engine: Searching, plain: Searching) -> None:
         self._searches = engine, plain
+        self._done: list[Done] = []
+        """What one search has finished before the other one ran out of memory."""
 
     @property
     def sentences(self) -> list[Sentence]:
-        """The sentences that are not done: first those of the engine."""
-        return [sentence for search in self._searches for sentence in search.sentences]
+        """The sentences that are not done, or whose hypotheses `step` has not returned. Those of the engine
+        come first."""
+        running = [sentence for search in self._searches for sentence in search.sentences]
+        return [*running, *(sentence for sentence, _ in self._done)]
 
     def join(self, sentences: Sequence[Sentence]) -> None:
         """Add `sentences` to the batch."""
+        engine, plain = self._searches
         known, others = ([one for one in sentences if knows(one) is wanted] for wanted in (True, False))
-        for search, joining in zip(self._searches, (known, others), strict=True):
-            if joining:
-                search.join(joining)
+        if known:
+            engine.join(known)
+        try:
+            if others:
+                plain.join(others)
+        except BaseException:
+            # The caller still has all of `sentences`, and would put these back twice.
+            engine.drop([i for i, one in enumerate(engine.sentences) if one in known])
+            raise
 
     def drop(self, numbers: Collection[int]) -> None:
         """Cancel the sentences with the indices `numbers` in `self.sentences`."""
@@ -137,4 +152,8 @@ class Divided:
 
     def step(self) -> list[Done]:
         """Extend all hypotheses. Return the sentences that are done with their hypotheses."""
-        return [done for search in self._searches if search.sentences for done in search.step()]
+        for search in self._searches:
+            if search.sentences:
+                self._done += search.step()
+        done, self._done = self._done, []
+        return done

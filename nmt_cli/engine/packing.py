@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Any, cast
@@ -28,6 +28,18 @@ BLOCK = 64
 ACTIVATIONS = "relu", "gelu", "gelu_tanh", "swish"
 NO_ACTIVATION = len(ACTIVATIONS)
 """The numbers of activations in `kernels/layers.py` are their indices."""
+
+KNOWN: Mapping[str, Sequence[object]] = {
+    "encoder_window": (0,),
+    "decoder_window": (0,),
+    "norm": ("post", "pre"),
+    "norm_kind": ("layer", "rms"),
+    "activation": ACTIVATIONS,
+    "decoder_history": ("attention", "ssru"),
+    "positions": ("sinusoidal", "marian", "learned", "rotary", "relative"),
+    "start": ("mark", "zeros"),
+}
+"""The choices of a model that the functions know, of those that they have to apply by name."""
 
 X, INPUT, WIDE, MIXED, Y, LOGITS = range(6)
 """The buffers of `kernels/layers.py`."""
@@ -126,7 +138,8 @@ class Packed:
 def packed(model: Transformer, int8: bool) -> Packed | None:
     """Return the packed model, or None without Numba or for a model that the functions do not know."""
     config = model.config
-    if config.encoder_window or config.decoder_window or not (kernels := compiled_kernels(KERNELS)):
+    known = all(getattr(config, name) in choices for name, choices in KNOWN.items())
+    if not known or not (kernels := compiled_kernels(KERNELS)):
         return None
     encoder, decoder = cast(list[EncoderLayer], [*model.encoder]), cast(list[DecoderLayer], [*model.decoder])
     table = _Table(int8)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from functools import cache
 from typing import Any
 
@@ -62,6 +62,8 @@ class EngineSearch:
 
     def join(self, sentences: Sequence[Sentence]) -> None:
         """Encode `sentences`, and add them to the batch."""
+        if not self.sentences:  # a long sentence of before must not make these as long
+            self._sentences, self._state = [], State(self._packed, self._config.slots, self._config.results)
         model, state = self._packed.model, self._state
         sources = [model.source_vocabulary.ended(sentence.tokens) for sentence in sentences]
         caps = self._config.caps([len(sentence.tokens) for sentence in sentences], model.config.limit)
@@ -77,7 +79,8 @@ class EngineSearch:
             while end < len(sources) and rows + len(sources[end]) <= ROWS_AT_ONCE:
                 rows += len(sources[end])
                 end += 1
-            self._encode(sources[first:end], places[first:end])
+            threads = self._threads(len(self.sentences) + len(sentences))
+            self._encode(sources[first:end], places[first:end], threads)
             first = end
         self._sentences += [None] * (max(places) + 1 - len(self._sentences))
         for place, sentence, source, cap in zip(places, sentences, sources, caps, strict=True):
@@ -110,6 +113,7 @@ class EngineSearch:
         state["counts"][FINISHED] = 0
         start = packed.model.start
         self._in_team(
+            self._threads(len(self.sentences)),
             packed.kernels.extend,
             packed.decoder,
             packed.first_norms[1],
@@ -130,7 +134,7 @@ class EngineSearch:
                 self._sentences[place] = None
         return done
 
-    def _encode(self, sources: Sequence[Sequence[int]], places: Sequence[int]) -> None:
+    def _encode(self, sources: Sequence[Sequence[int]], places: Sequence[int], threads: int) -> None:
         """Write the keys and values of whole sentences to their places."""
         lengths = np.array([len(source) for source in sources])
         packed, count = self._packed, int(lengths.sum())
@@ -140,6 +144,7 @@ class EngineSearch:
         rows.positions_R[:count] = np.concatenate([np.arange(length) for length in lengths])
         rows.sentences_R[:count], rows.lengths_R[:count] = np.repeat([places, lengths], lengths, axis=1)
         self._in_team(
+            threads,
             packed.kernels.encode,
             packed.encoder,
             packed.first_norms[0],
@@ -152,15 +157,16 @@ class EngineSearch:
             self._state.hypotheses,
         )
 
-    def _in_team(self, function: Any, *arguments: Any) -> None:
+    def _in_team(self, threads: int, function: Any, *arguments: Any) -> None:
         """Call a compiled function in this thread and in helping threads at the same time."""
         team = np.zeros(TEAM, np.int64)
-        count = self._threads(len(self.sentences)) - 1
-        helping = [_helpers(os.getpid()).submit(function, team, *arguments) for _ in range(count)]
-        function(team, *arguments)
-        for other in helping:
-            if not other.cancel():
-                other.result()  # it must not change the memory of the next call
+        helping = [_helpers(os.getpid()).submit(function, team, *arguments) for _ in range(threads - 1)]
+        try:
+            function(team, *arguments)
+        finally:
+            for other in helping:
+                if not other.cancel():
+                    wait([other])  # it must not change the memory of the next call
 
     def _make_room(self, rows: int, logits: int = 0) -> None:
         """Make memory for so many rows and rows with logits, unless there is enough."""

@@ -43,10 +43,11 @@ class Sinusoids(nn.Module):
 
     def table_for(self, positions: Tensor, longest: int) -> Tensor:
         """Return `self.table`. If it has less than `longest` rows, first extend it to 2 x `longest` rows."""
-        if longest > self.table.shape[0]:
-            # Twice the size that is needed, so that it grows rarely.
-            self.table = sinusoids(2 * longest, *self.options).to(self.table)
-        return self.table
+        table = self.table
+        if longest > table.shape[0]:
+            # Twice the size that is needed, so that it grows rarely. Another thread may replace it at once.
+            self.table = table = sinusoids(2 * longest, *self.options).to(table)
+        return table
 
 
 class LearnedPositions(nn.Module):

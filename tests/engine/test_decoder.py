@@ -1,6 +1,6 @@
 """The engine applies a rule, or leaves it to the plain search. No rule is ignored."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -12,7 +12,7 @@ from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.decoding.search.hypotheses import PlaceholdersWanted, Sentence
 from nmt_cli.decoding.search.search import Search
 from nmt_cli.engine import decoder, packing
-from nmt_cli.engine.decoder import Decoder, applies, knows
+from nmt_cli.engine.decoder import Decoder, Divided, applies, knows
 from nmt_cli.engine.search import EngineSearch
 from nmt_cli.errors import UserError
 from nmt_cli.model.transformer import Transformer
@@ -171,3 +171,43 @@ def test_the_models_of_a_decoder_can_be_trained() -> None:
     assert all(
         parameter.requires_grad and parameter.dtype == torch.float32 for parameter in model.parameters()
     )
+
+
+class Failing:
+    """A search of which a method fails."""
+
+    def __init__(self, method: str = "") -> None:
+        self.sentences: list[Sentence] = []
+        self._method = method
+
+    def join(self, sentences: Sequence[Sentence]) -> None:
+        if self._method == "join":
+            raise MemoryError
+        self.sentences += sentences
+
+    def drop(self, numbers: Collection[int]) -> None:
+        self.sentences = [one for i, one in enumerate(self.sentences) if i not in numbers]
+
+    def step(self) -> list[Any]:
+        if self._method == "step":
+            raise MemoryError
+        done, self.sentences = self.sentences, []
+        return [(one, []) for one in done]
+
+
+WITH_BANS = Sentence(1, [5], banned=[[3]])
+
+
+def test_what_one_search_finished_is_not_lost_if_the_other_runs_out_of_memory() -> None:
+    both = Divided(Failing(), Failing("step"))
+    both.join([PLAIN, WITH_BANS])
+    with pytest.raises(MemoryError):
+        both.step()
+    assert {one.key for one in both.sentences} == {PLAIN.key, WITH_BANS.key}
+
+
+def test_no_sentence_joins_if_one_of_them_has_no_memory() -> None:
+    both = Divided(Failing(), Failing("join"))
+    with pytest.raises(MemoryError):
+        both.join([PLAIN, WITH_BANS])
+    assert both.sentences == []

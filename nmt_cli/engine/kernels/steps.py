@@ -118,7 +118,8 @@ def _attend(team, phase, count, operation, rows, bias_HX, work, memory, state):
     """Carry out an operation of attention. The units are the heads of all rows."""
     kind, layer, heads, width, value_width = operation[:5]
     keys = heads * width  # columns of all keys
-    wide_RC, mixed_RC, own_PC = work.buffers[WIDE], work.buffers[MIXED], memory.own_LPC[layer]
+    wide_RC, mixed_RC = work.buffers[WIDE], work.buffers[MIXED]
+    own_PC = memory.own_LPC[layer if kind == ATTEND_PATH else 0]  # an encoder may have more layers
     longest = max(state.paths.shape[2], memory.source_BLSC.shape[2])
     every, scores = np.arange(longest).astype(np.int32), np.empty(longest, np.float32)
     unit = take(team, phase, count * heads)
