@@ -225,7 +225,8 @@ def with_two_gpus(
 def test_each_gpu_has_a_process_that_is_replaced_if_killed(with_two_gpus: Callable[[], Popen[str]]) -> None:
     process = with_two_gpus()
     assert process.stdin and process.stdout
-    lines = [f"{number}abc\n" for number in range(100)]
+    # So many that the other worker cannot translate all before the death is noticed.
+    lines = [f"{number}abc\n" for number in range(2000)]
     process.stdin.write("".join(lines[:50]))
     process.stdin.flush()
     assert process.stdout.readline() == lines[0]
