@@ -22,9 +22,6 @@ ROWS_AT_ONCE = 256
 STEPS = 16
 """Maximum number of steps of a call. Until it ends, no sentence joins and no request is cancelled."""
 
-TEAM = 16
-"""Length of the array of `team.py`."""
-
 HELPERS = 64
 """Maximum number of threads of a process that help in teams. They start when they are needed."""
 
@@ -159,7 +156,7 @@ class EngineSearch:
 
     def _in_team(self, threads: int, function: Any, *arguments: Any) -> None:
         """Call a compiled function in this thread and in helping threads at the same time."""
-        team = np.zeros(TEAM, np.int64)
+        team = np.zeros(self._packed.kernels.SIZE, np.int64)
         helping = [_helpers(os.getpid()).submit(function, team, *arguments) for _ in range(threads - 1)]
         try:
             function(team, *arguments)

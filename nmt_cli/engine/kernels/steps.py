@@ -44,10 +44,10 @@ from nmt_cli.engine.kernels.layers import (
     ssru_row,
     turn,
 )
-from nmt_cli.engine.kernels.team import next_unit, take
+from nmt_cli.engine.kernels.team import SIZE, next_unit, take
 from nmt_cli.runtime.kernels.compiled import OPTIONS, njit
 
-__all__ = ["Embedding", "Memory", "Rows", "Rules", "State", "Weights", "Work", "encode", "extend"]
+__all__ = ["SIZE", "Embedding", "Memory", "Rows", "Rules", "State", "Weights", "Work", "encode", "extend"]
 
 MULTIPLY, ADD_UP, GATE, TURN, SSRU, KEEP_SOURCE = (np.int64(number) for number in range(6))
 """Operations, in the first column of a program. The next columns are:
