@@ -1,5 +1,6 @@
 """Writes and reads arrays and texts in pieces, so that memory never holds a whole file."""
 
+import re
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
@@ -9,11 +10,31 @@ from numpy.lib import format as npy
 from numpy.typing import DTypeLike, NDArray
 
 LINES_AT_ONCE = 100
+HEADER = re.compile(
+    rb"\{'descr': '([<>=|][biuf]\d+)', 'fortran_order': False, 'shape': \(([\d, ]*)\), \}\s*\n"
+)
+"""The header of a `.npy` file: the type of the numbers and the length of each axis."""
 
 Array = NDArray[Any]
 Offsets = NDArray[np.int64]
 Extent = tuple[Path, int, int]
 """The position of lines in a text file: the file, the first byte, and the end of the last line."""
+
+
+def mapped_array(path: Path) -> Array:
+    """Return the array of a `.npy` file. Its numbers are read from the file when they are used.
+    Raise `ValueError` or `OSError` if the file is damaged."""
+    # `np.load` accepts pickles too, which can run any code. It reads the header with `ast`, which fails at
+    # times if two threads use it (Python 3.11.0 to 3.11.7), and epochs are planned in threads.
+    with path.open("rb") as file:
+        version = npy.read_magic(file)
+        size = int.from_bytes(file.read(2 if version == (1, 0) else 4), "little")
+        header = HEADER.fullmatch(file.read(size))
+        start = file.tell()
+    if header is None:
+        raise ValueError("the header is not one of a plain array")
+    shape = tuple(int(length) for length in header[2].decode().split(",") if length.strip())
+    return np.memmap(path, np.dtype(header[1].decode()), "r", start, shape)
 
 
 class ArrayWriter:
@@ -83,7 +104,7 @@ class TextReader(ExitStack):
     def __init__(self, prefix: Path) -> None:
         super().__init__()
         self._path = Path(f"{prefix}.txt")
-        self._offsets: Offsets = np.load(f"{prefix}.lines.npy", mmap_mode="r")
+        self._offsets: Offsets = mapped_array(Path(f"{prefix}.lines.npy"))
         self._file = self.enter_context(self._path.open("rb"))
 
     def __len__(self) -> int:

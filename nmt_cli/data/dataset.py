@@ -13,14 +13,13 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from tokenize import TokenError
 from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nmt_cli.config import section_of
-from nmt_cli.data.arrays import Offsets
+from nmt_cli.data.arrays import Offsets, mapped_array
 from nmt_cli.errors import UserError
 from nmt_cli.runtime.atomic import size_and_hash
 from nmt_cli.runtime.foreign_text import is_inside, parsed_json, read_ordinary
@@ -33,7 +32,7 @@ FILTER_PAGE = "filter-report.html"
 TOKENIZERS = "tokenizer"
 TRAIN = "train"
 
-ARRAY_ERRORS = (ValueError, TypeError, EOFError, OverflowError, SyntaxError, TokenError)
+ARRAY_ERRORS = (ValueError, TypeError, OverflowError)
 """Errors of NumPy for a file that is not an array. It parses the header as Python."""
 
 Role = Literal["train", "valid", "test"]
@@ -229,8 +228,6 @@ def open_sentences(folder: Path, split: str, side: Side | Links) -> Sentences:
 def _mapped(path: Path) -> NDArray[Any]:
     """Return the array of a `.npy` file, mapped for reading. Raise `UserError` for an invalid file."""
     try:
-        # `np.load` would also accept zip archives, and pickles, which can run any code.
-        array: NDArray[Any] = np.lib.format.open_memmap(path, mode="r")
+        return mapped_array(path)
     except ARRAY_ERRORS as error:
         raise damaged(path, "is damaged") from error
-    return array

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from nmt_cli.data.arrays import ArrayWriter, OffsetsWriter, TextReader, TextWriter
+from nmt_cli.data.arrays import ArrayWriter, OffsetsWriter, TextReader, TextWriter, mapped_array
 
 
 @pytest.mark.parametrize("dtype", [np.uint16, np.uint32, np.int64])
@@ -23,6 +24,45 @@ def test_an_array_written_in_pieces_equals_the_file_of_numpy(
     np.save(tmp_path / "theirs.npy", array)
     assert writer.length == length
     assert (tmp_path / "ours.npy").read_bytes() == (tmp_path / "theirs.npy").read_bytes()
+
+
+@pytest.mark.parametrize("shape", [(0,), (7,), (3, 4), ()])
+@pytest.mark.parametrize("dtype", ["u2", "<i8", ">i4", "f4", "?"])
+@pytest.mark.parametrize("version", [(1, 0), (2, 0)])
+def test_a_mapped_array_is_the_one_that_numpy_reads(
+    tmp_path: Path, shape: tuple[int, ...], dtype: str, version: tuple[int, int]
+) -> None:
+    array = np.random.default_rng(1).integers(0, 200, shape).astype(dtype)
+    with (tmp_path / "a.npy").open("wb") as file:
+        npy.write_array(file, array, version)
+    read = mapped_array(tmp_path / "a.npy")
+    assert (read.dtype, read.shape, read.tolist()) == (array.dtype, array.shape, array.tolist())
+    with pytest.raises(ValueError, match="read-only"):
+        read[...] = 1
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.array([{"code": "runs"}], object),
+        np.zeros(3, [("a", "u1"), ("b", "f4")]),
+        np.asfortranarray(np.zeros((2, 3))),
+    ],
+    ids=["pickle", "fields", "columns first"],
+)
+def test_arrays_that_are_not_plain_are_refused(tmp_path: Path, array: NDArray[np.generic]) -> None:
+    np.save(tmp_path / "a.npy", array)
+    with pytest.raises(ValueError):
+        mapped_array(tmp_path / "a.npy")
+
+
+def test_a_shortened_array_is_refused(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.arange(1000))
+    content = (tmp_path / "a.npy").read_bytes()
+    for length in range(0, len(content), 100):
+        (tmp_path / "a.npy").write_bytes(content[:length])
+        with pytest.raises(ValueError):
+            mapped_array(tmp_path / "a.npy")
 
 
 def test_pieces_of_another_type_are_written_in_the_type_of_the_file(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from nmt_cli.data.arrays import Offsets
+from nmt_cli.data.arrays import Offsets, mapped_array
 from nmt_cli.data.config import BatchConfig
 from nmt_cli.data.dataset import Split
 from nmt_cli.runtime.atomic import file_written_whole
@@ -54,7 +54,7 @@ class Shard:
     @classmethod
     def load(cls, path: Path) -> "Shard":
         """Return the shard that `save` wrote. Its pairs are mapped, so `batch` reads them from disk."""
-        values: Indices = np.asarray(np.load(path, mmap_mode="r"))
+        values: Indices = np.asarray(mapped_array(path))
         first = 2 + int(values[1])
         return cls(pairs=values[first:], bounds=np.array(values[2:first]), dropped=int(values[0]))
 

@@ -10,6 +10,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from nmt_cli.data.arrays import mapped_array
 from nmt_cli.data.config import FilterConfig
 
 Hashed = Literal["pair", "target", "source"]
@@ -85,7 +86,7 @@ def _entries(hashes: Sequence[Path], qualities: Sequence[Sequence[Path]]) -> Ite
     """Yield up to `HASHES_AT_ONCE` hashes of all files at a time, with their numbers and qualities."""
     number = 0  # of the first hash in the file
     for path, *quality_paths in zip(hashes, *qualities, strict=True):
-        columns = [np.load(quality_path, mmap_mode="r") for quality_path in quality_paths]
+        columns = [mapped_array(quality_path) for quality_path in quality_paths]
         first = 0
         with path.open("rb") as file:
             while len(words := np.fromfile(file, np.uint64, 2 * HASHES_AT_ONCE).reshape(-1, 2)):

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from nmt_cli.corpus import files
-from nmt_cli.data.arrays import ArrayWriter, OffsetsWriter
+from nmt_cli.data.arrays import ArrayWriter, OffsetsWriter, mapped_array
 from nmt_cli.data.dataset import LINK_BITS, LINKS, TRAIN, open_sentences, side_path
 from nmt_cli.data.preprocessing.aligner import Aligner, Links
 from nmt_cli.data.preprocessing.job import Input
@@ -66,7 +66,7 @@ def write_alignments(run: Run, tokenizers: Tokenizers, folder: Path, counts: Seq
 
 def _codes(run: Run, tokenizers: Tokenizers, folder: Path, counts: Sequence[int]) -> Iterator[set[int]]:
     """Yield the links of each training pair, in the form of `LINK_BITS`."""
-    numbers, pairs = np.load(run.work / KEPT, mmap_mode="r"), enumerate(_lines(folder))
+    numbers, pairs = mapped_array(run.work / KEPT), enumerate(_lines(folder))
     sides = [_Tokens(folder, side, tokenizers.side(side)) for side in SIDES]
     aligner = _learned(folder, sides, run) if run.config.corpus.align else None
     for item, count in zip(run.training, counts, strict=True):

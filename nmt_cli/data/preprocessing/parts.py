@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nmt_cli import __version__
-from nmt_cli.data.arrays import ArrayWriter, TextReader, TextWriter
+from nmt_cli.data.arrays import ArrayWriter, TextReader, TextWriter, mapped_array
 from nmt_cli.data.cleaning.clean import CleanBlock
 from nmt_cli.data.cleaning.duplicates import HASHED, Hashed
 from nmt_cli.data.cleaning.report import CorpusReport
@@ -152,14 +152,14 @@ class CleanWriter(ExitStack):
 
 def numbers_of(work: Path, part: int) -> NDArray[np.int64]:
     """Return the line numbers, from 1, of a part's cleaned pairs in their corpora, mapped from disk."""
-    numbers: NDArray[np.int64] = np.load(clean_part(work, part) / NUMBERS, mmap_mode="r")
+    numbers: NDArray[np.int64] = mapped_array(clean_part(work, part) / NUMBERS)
     return numbers
 
 
 def scores_of(work: Path, owner: int) -> NDArray[np.float64]:
     """Return the scores by a scorer of training corpus number `owner`, mapped from disk, or [] without."""
     path = scored_corpus(work, owner) / SCORES
-    return np.load(path, mmap_mode="r") if path.exists() else np.empty(0)
+    return mapped_array(path) if path.exists() else np.empty(0)
 
 
 def hashes_of(folder: Path, name: Hashed) -> Path:
