@@ -19,11 +19,11 @@ from triton import compile, knobs
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from nmt_cli.attention import fused as attention
+from nmt_cli.attention import gpu_attention as attention
+from nmt_cli.attention import gpu_attention_in_a_tile as in_a_tile
+from nmt_cli.attention import gpu_attention_in_blocks as in_blocks
+from nmt_cli.attention.attention_options import Options
 from nmt_cli.attention.groups import groups_of
-from nmt_cli.attention.one_tile import fused as one_tile
-from nmt_cli.attention.options import Options
-from nmt_cli.attention.streaming import fused as streaming
 from nmt_cli.config import preset_names, preset_path, read
 from nmt_cli.loss import fused as loss
 from nmt_cli.model.pointwise import fused as pointwise
@@ -95,9 +95,9 @@ def of_attention(width: int, shared: int) -> Iterator[Launch]:
     )
     assert blocks is not None
     for tile in tiles:
-        for kernel in (one_tile.forward, one_tile.backward):
+        for kernel in (in_a_tile.forward, in_a_tile.backward):
             yield kernel, constants | tile.options
-    for kernel in (streaming.forward, streaming.backward_queries, streaming.backward_keys):
+    for kernel in (in_blocks.forward, in_blocks.backward_queries, in_blocks.backward_keys):
         yield kernel, constants | blocks.options
 
 
@@ -184,7 +184,7 @@ def main(targets: Sequence[str]) -> None:
     for name in targets or DEVICES:
         device = DEVICES[name]
         for shape, (kernel, constants) in launches(device):
-            family = kernel.fn.__module__.split(".")[-2]
+            family = kernel.fn.__module__.split(".")[-1].removeprefix("gpu_")
             label = {
                 **{"target": name, "kernel": f"{family}.{kernel.__name__.strip('_')}", "shape": shape},
                 **{"rows": constants.get("TILE", constants.get("BLOCK", 0))},

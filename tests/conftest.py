@@ -65,7 +65,7 @@ LARGE = 25_000
 
 
 SLOW = (
-    *("end_to_end/", "recipes/", "interop/", "serving/", "attention/test_fused.py"),
+    *("end_to_end/", "recipes/", "interop/", "serving/", "attention/test_gpu_attention.py"),
     *("loss/test_dispatch.py", "data/batching/test_resegment.py", "model/test_cache.py"),
     *("model/test_oracles.py", "decoding/search/test_search.py", "decoding/search/test_constraints.py"),
     *("translation/test_stream.py", "cli/commands/test_average_checkpoints.py", "training/test_loop.py"),

@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nmt_cli.attention import padded
+from nmt_cli.attention import padded_attention
+from nmt_cli.attention.attention_options import Options
 from nmt_cli.attention.groups import grouped
-from nmt_cli.attention.options import Options
 from nmt_cli.attention.projections import Heads, parts_of
 from nmt_cli.loss.rows import RowLosses, plain_rows
 from nmt_cli.model.config import ModelConfig
@@ -53,7 +53,7 @@ Compute = Callable[[torch.dtype], Results]
 
 def attention(use: Use, device: torch.device) -> Iterator[tuple[Compute, Compute]]:
     """Yield the kernels and their definition, for causal self-attention and for cross-attention."""
-    from nmt_cli.attention import fused  # Triton may be missing
+    from nmt_cli.attention import gpu_attention  # Triton may be missing
 
     heads, training = Heads(use.model.heads, use.model.d_k, use.model.d_v), use.smoothing is not None
     drop = use.model.attention_dropout if training else 0.0
@@ -64,7 +64,7 @@ def attention(use: Use, device: torch.device) -> Iterator[tuple[Compute, Compute
 
     def by_definition(projections: Sequence[Tensor], heads: Heads, *batch: Any) -> Tensor:
         q_THK, k_SHK, v_SHV = parts_of(projections, heads)
-        return padded.attend(q_THK, k_SHK, v_SHV, *batch)
+        return padded_attention.attend(q_THK, k_SHK, v_SHV, *batch)
 
     def compute(attend: Attend, columns: list[int], batch: tuple[Any, ...], dtype: torch.dtype) -> Results:
         shapes = [(tokens, heads.number * width) for width in columns]
@@ -82,7 +82,7 @@ def attention(use: Use, device: torch.device) -> Iterator[tuple[Compute, Compute
         ([2 * heads.keys + heads.values], (alone, alone, causal)),
         ([heads.keys, heads.keys + heads.values], (*pairs, Options(drop=drop, seed=seed))),
     ):
-        kernel, plain = fused.attend_projected, by_definition
+        kernel, plain = gpu_attention.attend_projected, by_definition
         yield partial(compute, kernel, columns, batch), partial(compute, plain, columns, batch)
 
 

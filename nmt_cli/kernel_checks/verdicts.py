@@ -17,7 +17,7 @@ from pathlib import Path
 
 import torch
 
-from nmt_cli.attention.dispatch import WIDEST, fits
+from nmt_cli.attention.attention import WIDEST, fits
 from nmt_cli.errors import UserError, printable
 from nmt_cli.kernel_checks.trials import TRIALS, Use, disagreement
 from nmt_cli.runtime.atomic import file_written_whole
@@ -26,7 +26,7 @@ from nmt_cli.runtime.kernels.families import FAMILIES, has_kernels
 from nmt_cli.runtime.kernels.loading import digest_of_sources, user_cache
 from nmt_cli.runtime.memory import out_of_memory
 
-SOURCES = ("**/fused.py", "attention/groups.py", "attention/dropout.py")
+SOURCES = ("**/fused.py", "**/gpu_*.py", "attention/groups.py", "attention/dropout_masks.py")
 DRIVERS = ("/proc/driver/nvidia/version", "/sys/module/amdgpu/version")
 REASON_LENGTH = 160
 

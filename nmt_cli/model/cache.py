@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from nmt_cli.attention.cached import Rows
-from nmt_cli.attention.dispatch import seen_by
-from nmt_cli.attention.padded import padded
+from nmt_cli.attention.attention import seen_by
+from nmt_cli.attention.cached_attention import Rows
+from nmt_cli.attention.padded_attention import padded
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.layer_cache import LayerCache, Step, joined
 from nmt_cli.model.self_positions import RelativeBias

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from nmt_cli.attention.cached import Masked, Rows, mean_weights
+from nmt_cli.attention.cached_attention import Masked, Rows, mean_weights
 from nmt_cli.model.token_tree import of_parents
 
 

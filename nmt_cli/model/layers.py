@@ -16,10 +16,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nmt_cli.attention.dispatch import attend_newest, attend_projected
-from nmt_cli.attention.options import Options
+from nmt_cli.attention.attention import attend_newest, attend_projected
+from nmt_cli.attention.attention_options import Options
+from nmt_cli.attention.plain_attention import weights
 from nmt_cli.attention.projections import Heads, by_head, parts_of, turned
-from nmt_cli.attention.reference import weights
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.dropout import dropout, dropout_seed
 from nmt_cli.model.embedding import Sinusoids

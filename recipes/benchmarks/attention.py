@@ -27,7 +27,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nmt_cli.attention import dispatch
+from nmt_cli.attention import attention
 from nmt_cli.attention.groups import grouped
 from nmt_cli.ragged import Layout
 from recipes.benchmarks import contestants
@@ -99,7 +99,7 @@ class Bench:
 def main(words: Sequence[str]) -> None:
     """Print a table of all rows whose names contain every word."""
     bench = _bench()
-    kernel = dispatch.implementation(bench.device, WIDTH, WIDTH, torch.float32)
+    kernel = attention.implementation(bench.device, WIDTH, WIDTH, torch.float32)
     triton = f"triton {version('triton')}" if find_spec("triton") else "no triton"
     print(
         f"{date.today()}, {device_name()}, torch {torch.__version__}, {triton}, ours is `{kernel}`", end=", "

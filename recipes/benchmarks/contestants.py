@@ -15,8 +15,8 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
-from nmt_cli.attention import dispatch
-from nmt_cli.attention.options import Options
+from nmt_cli.attention import attention
+from nmt_cli.attention.attention_options import Options
 from nmt_cli.attention.projections import Heads
 from nmt_cli.ragged import Layout
 
@@ -78,7 +78,7 @@ def ours(problem: Problem) -> Contestant:
 
     def attend(*inputs: Tensor) -> Tensor:
         projections = [x.flatten(1) for x in inputs]
-        return dispatch.attend_projected(projections, heads, problem.q, problem.k, Options(problem.causal))
+        return attention.attend_projected(projections, heads, problem.q, problem.k, Options(problem.causal))
 
     return _on_ragged(problem, attend)
 

@@ -19,9 +19,9 @@ import click
 import torch
 from torch import nn
 
-from nmt_cli.attention.dispatch import attend_projected, implementation
+from nmt_cli.attention.attention import attend_projected, implementation
+from nmt_cli.attention.attention_options import Options
 from nmt_cli.attention.groups import grouped
-from nmt_cli.attention.options import Options
 from nmt_cli.attention.projections import Heads
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.layers import SelfAttention

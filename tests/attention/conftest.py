@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from nmt_cli.attention.attention_options import PLAIN, Options
 from nmt_cli.attention.groups import grouped
-from nmt_cli.attention.options import PLAIN, Options
 from nmt_cli.attention.projections import Heads
 from nmt_cli.ragged import Layout
 
@@ -24,10 +24,10 @@ Differentiate = Callable[..., list[Tensor]]
 def fused_attend(
     q_THK: Tensor, k_SHK: Tensor, v_SHV: Tensor, q: Layout, k: Layout, options: Options = PLAIN
 ) -> Tensor:
-    """Compute attention by the fused kernels. The arguments are those of `reference.attend`."""
-    from nmt_cli.attention import fused
+    """Compute attention by the fused kernels. The arguments are those of `plain_attention.attend`."""
+    from nmt_cli.attention import gpu_attention
 
-    return fused.attend_projected(*projected(q_THK, k_SHK, v_SHV), q, k, options)
+    return gpu_attention.attend_projected(*projected(q_THK, k_SHK, v_SHV), q, k, options)
 
 
 def projected(q_THK: Tensor, k_SHK: Tensor, v_SHV: Tensor) -> tuple[list[Tensor], Heads]:
@@ -90,7 +90,7 @@ def differentiate() -> Callable[..., list[Tensor]]:
 @pytest.fixture
 def streaming_only(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """During the test, compute segments of any length by streaming."""
-    from nmt_cli.attention import fused
+    from nmt_cli.attention import gpu_attention
 
-    monkeypatch.setattr(fused, "LARGEST_TILE", 0)
+    monkeypatch.setattr(gpu_attention, "LARGEST_TILE", 0)
     yield

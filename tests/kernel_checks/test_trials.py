@@ -14,12 +14,12 @@ from nmt_cli.model.config import ModelConfig
 from nmt_cli.training.config import TrainConfig
 
 pytest.importorskip("triton")
-from nmt_cli.attention import fused
+from nmt_cli.attention import gpu_attention
 from nmt_cli.loss import fused as loss
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 TINY = ModelConfig(width=32, heads=2, feed_forward=40, attention_dropout=0.1)
-ATTEND = fused.attend_projected
+ATTEND = gpu_attention.attend_projected
 
 
 def problems(family: str, use: Use) -> list[str]:
@@ -80,7 +80,7 @@ def test_wrong_attention_is_noticed(
     attend: Callable[..., Tensor], problem: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(trials, "LENGTHS", (1, 5, 20))
-    monkeypatch.setattr(fused, "attend_projected", attend)
+    monkeypatch.setattr(gpu_attention, "attend_projected", attend)
     assert problems("attention", Use(TINY, dtype, 100, 0.1)) == [problem, problem]
 
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from nmt_cli.attention import dispatch
+from nmt_cli.attention import attention
 from nmt_cli.model import cache as cache_module
 from nmt_cli.model import token_tree
 from nmt_cli.model.cache import DecodingCache
@@ -36,7 +36,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reserve memory for 3 steps, and attend to 2 sentences at a time, so short tests exceed both."""
     monkeypatch.setattr(cache_module, "FIRST_STEPS", 3)
     monkeypatch.setattr(token_tree, "NODES_ROUNDED_TO", 2)
-    monkeypatch.setattr(dispatch, "PART", {"cpu": 2})
+    monkeypatch.setattr(attention, "PART", {"cpu": 2})
 
 
 def stepped(

@@ -124,7 +124,7 @@ def test_the_mask_of_a_segment_does_not_depend_on_its_batch() -> None:
 
 
 def dropped_tokens(seed: int, keys: list[int], lengths: list[int], probability: float) -> list[bool]:
-    """Return for each token whether it is dropped, by the hash in the module `attention.dropout`."""
+    """Return for each token whether it is dropped, by the hash in the module `attention.dropout_masks`."""
     result = []
     for key, length in zip(keys, lengths, strict=True):
         for position in range(length):

@@ -12,7 +12,7 @@ HALF, LOW = np.uint32(16), np.uint32(0xFFFF)
 
 @njit(**OPTIONS)
 def _absorbed(state, word):
-    """Return the next uint32 state of the hash in `attention.dropout.hashed`."""
+    """Return the next uint32 state of the hash in `dropout_masks.hashed`."""
     mixed = np.uint32(np.uint32(state + np.uint32(np.uint32(word) * GOLDEN)) + OFFSET)
     mixed = np.uint32((mixed ^ (mixed >> HALF)) * MIX_1)
     mixed = np.uint32((mixed ^ (mixed >> np.uint32(13))) * MIX_2)

@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from nmt_cli.attention.tile.fused import absorbed
+from nmt_cli.attention.gpu_attention_parts import absorbed
 from nmt_cli.model.pointwise.reference import LEVELS, dropped_levels
 from nmt_cli.runtime.kernels.torch_private import relu_product
 

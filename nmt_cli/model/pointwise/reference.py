@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from nmt_cli.attention.dropout import hashed, shifted
+from nmt_cli.attention.dropout_masks import hashed, shifted
 
 LEVELS = 1 << 16
 """Number of values of the 16 random bits of an element."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from nmt_cli import __version__
-from nmt_cli.attention.dispatch import implementation
+from nmt_cli.attention.attention import implementation
 from nmt_cli.checkpoints.run_folder import STATE
 from nmt_cli.data.dataset import Dataset
 from nmt_cli.errors import UserError

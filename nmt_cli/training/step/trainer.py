@@ -14,7 +14,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from nmt_cli.attention.guided import alignment_loss
+from nmt_cli.attention.guided_alignment import alignment_loss
 from nmt_cli.data.batching.batch import MicroBatch
 from nmt_cli.data.batching.loader import Loader, LocalBatch
 from nmt_cli.errors import UserError

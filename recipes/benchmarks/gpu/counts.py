@@ -23,7 +23,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from nmt_cli.attention import dispatch, fused
+from nmt_cli.attention import attention as any_attention
+from nmt_cli.attention import gpu_attention
 from nmt_cli.attention.groups import groups_of
 from nmt_cli.data.batching.batch import Rounding
 from nmt_cli.data.batching.loader import Loader
@@ -114,7 +115,7 @@ def counts(size: str, tokens: int, residual_stream: Stream = "fp32") -> dict[str
 def _as_on_a_gpu() -> Iterator[None]:
     """Until the block ends, choose kernels as if there was a GPU."""
     with ExitStack() as stack:
-        stack.enter_context(patch.object(dispatch, "implementation", lambda *_: "fused"))
+        stack.enter_context(patch.object(any_attention, "implementation", lambda *_: "fused"))
         stack.enter_context(patch.object(pointwise, "usable", lambda *_: True))
         for module in (layers, embedding):
             stack.enter_context(patch.object(module, "dropout", _dropout))
@@ -142,7 +143,7 @@ def attention(tokens: int) -> dict[str, dict[str, Any]]:
 
 def _launches(q: Layout, k: Layout) -> dict[str, Any]:
     groups = groups_of(q, k)
-    tiles, blocks = fused.plan(groups.counts, WIDTH, torch.bfloat16.itemsize, shared=227 << 10)
+    tiles, blocks = gpu_attention.plan(groups.counts, WIDTH, torch.bfloat16.itemsize, shared=227 << 10)
     in_tiles = sum(tile.groups for tile in tiles)
     filled = int(groups.ranges.view(-1, 2)[: 2 * in_tiles, 1].sum())
     return {
@@ -158,7 +159,7 @@ def search(beam: int = 4, steps: int = 16) -> dict[str, Any]:
     """Return counts for a step of beam search with six layers in bf16, as on a CPU and as on a GPU. A narrow
     model has the same number of operations as a wide model, and the same bytes per logit."""
     return {
-        "as on a CPU": _search(beam, steps, dispatch.PART, 1),
+        "as on a CPU": _search(beam, steps, any_attention.PART, 1),
         "as on a GPU": _search(beam, steps, {}, LOOK_EVERY),
     }
 
@@ -172,7 +173,7 @@ def _search(beam: int, steps: int, part: dict[str, int], look_every: int) -> dic
     one = Search(Ensemble.of([model], config), config, look_every)
     one.join([Sentence(key, [5] * (key + 3)) for key in range(sentences)])
     with ExitStack() as stack:
-        stack.enter_context(patch.object(dispatch, "PART", part))
+        stack.enter_context(patch.object(any_attention, "PART", part))
         counted = stack.enter_context(Counted())
         for _ in range(steps):
             one.step()

@@ -16,7 +16,7 @@ import click
 import numpy as np
 import torch
 
-from nmt_cli.attention import dispatch
+from nmt_cli.attention import attention
 from nmt_cli.attention.groups import grouped
 from nmt_cli.data.batching.batch import MicroBatch, Rounding
 from nmt_cli.data.batching.loader import Loader, LocalBatch
@@ -63,18 +63,18 @@ def check(size: str, tokens: int) -> dict[str, Any]:
     """Return differences of loss and gradients from eager code with padded attention, and a verdict."""
     shape = replace(SIZES[size], residual_dropout=0.0, embedding_dropout=0.0)
     part = micro_batches(tokens, Rounding.of(tokens), ENTRIES[size])[1]
-    chosen, found = dispatch.implementation, {}
+    chosen, found = attention.implementation, {}
     for name, compiled, padded in (
         ("padded eager", False, True),
         ("kernels eager", False, False),
         ("kernels compiled", True, False),
     ):
-        dispatch.implementation = (lambda *_: "padded") if padded else chosen
+        attention.implementation = (lambda *_: "padded") if padded else chosen
         one = trainer(shape, ENTRIES[size], compiled)
         one._refresh()
         one._forward_backward(part, part.real_target_tokens, first=True)
         found[name] = (float(one.gradients.losses[0]) / part.real_target_tokens, one.gradients.flat.clone())
-    dispatch.implementation = chosen
+    attention.implementation = chosen
     loss, gradient = found["padded eager"]
     off = {
         name: {"loss": abs(other - loss), "gradient": float((g - gradient).norm() / gradient.norm())}

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from nmt_cli.attention import dispatch
+from nmt_cli.attention import attention
 from nmt_cli.decoding import batch
 from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.decoding.ensemble import Ensemble
@@ -380,7 +380,7 @@ def test_the_maximum_length_has_precedence_over_the_minimum(prepare: Prepare) ->
 def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Search as on a GPU: check rarely."""
     monkeypatch.setattr(batch, "is_gpu", lambda _: True)
-    monkeypatch.setattr(dispatch, "PART", {})
+    monkeypatch.setattr(attention, "PART", {})
 
 
 STATIC = SEARCHES | {

@@ -12,7 +12,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeCopyMode, FakeTensorMode
 from torch.utils._python_dispatch import _pop_mode_temporarily
 
-from nmt_cli.attention import dispatch
+from nmt_cli.attention import attention
 from nmt_cli.decoding.batch import LOOK_EVERY
 from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.decoding.ensemble import Ensemble
@@ -41,7 +41,7 @@ CONFIGS = {
 
 @pytest.fixture(autouse=True)
 def _as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dispatch, "PART", {})
+    monkeypatch.setattr(attention, "PART", {})
 
 
 def model_of(shape: ModelConfig) -> Transformer:

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from nmt_cli.attention import dispatch
+from nmt_cli.attention import attention
 from nmt_cli.checkpoints.model_folder import Identity
 from nmt_cli.kernel_checks import trials, verdicts
 from nmt_cli.model.config import ModelConfig
@@ -28,10 +28,10 @@ if not torch.cuda.is_available():
 pytest.importorskip("triton")
 from triton.runtime.errors import OutOfResources
 
-from nmt_cli.attention import fused
+from nmt_cli.attention import gpu_attention
 
 Attend = Callable[..., Tensor]
-ATTEND = fused.attend_projected
+ATTEND = gpu_attention.attend_projected
 WARNING = "on cpu, PyTorch's own operations are used, which is slower, for attention ({})"
 
 
@@ -102,10 +102,10 @@ def test_a_fault_is_warned_about_once_and_training_uses_padded_attention(
 ) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(build, "failures", lambda *_: {})
-        patch.setattr(dispatch, "implementation", lambda *_: "padded")
+        patch.setattr(attention, "implementation", lambda *_: "padded")
         expected, _ = losses("padded")
     attend, reason = FAULTS[fault]
-    monkeypatch.setattr(fused, "attend_projected", attend)
+    monkeypatch.setattr(gpu_attention, "attend_projected", attend)
     actual, texts = losses("faulty")
     assert len(actual) == 3 and actual == expected
     assert len(texts) == 1 and texts[0].startswith(WARNING.format(reason)[:-1])
@@ -125,7 +125,7 @@ def test_right_kernels_are_used_without_a_warning(
         calls.append(1)
         return ATTEND(*arguments)
 
-    monkeypatch.setattr(fused, "attend_projected", counted)
+    monkeypatch.setattr(gpu_attention, "attend_projected", counted)
     small = "batch.tokens=50", "training.max_steps=1"  # the interpreter is slow
     actual, texts = losses("fused", *small)
     assert texts == [] and len(calls) > 8 + 3
@@ -135,7 +135,9 @@ def test_right_kernels_are_used_without_a_warning(
 
 
 def test_a_lack_of_memory_passes_through(cache: Path, go: Go, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fused, "attend_projected", failing(torch.OutOfMemoryError("CUDA out of memory.")))
+    monkeypatch.setattr(
+        gpu_attention, "attend_projected", failing(torch.OutOfMemoryError("CUDA out of memory."))
+    )
     with pytest.raises(torch.OutOfMemoryError):
         go()
     assert not cache.exists()
@@ -149,7 +151,7 @@ def test_a_deterministic_run_tries_kernels_in_the_usual_mode(go: Go, monkeypatch
         modes.append(torch.are_deterministic_algorithms_enabled())
         raise RuntimeError("it fails")
 
-    monkeypatch.setattr(fused, "attend_projected", attend)
+    monkeypatch.setattr(gpu_attention, "attend_projected", attend)
     go(
         "training.deterministic=true",
         "training.max_steps=1",
@@ -161,7 +163,7 @@ def test_a_deterministic_run_tries_kernels_in_the_usual_mode(go: Go, monkeypatch
 def test_a_kernel_that_kills_the_device_ends_the_run_and_is_avoided_by_the_next(
     cache: Path, go: Go, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fused, "attend_projected", failing(RuntimeError("illegal memory access")))
+    monkeypatch.setattr(gpu_attention, "attend_projected", failing(RuntimeError("illegal memory access")))
     monkeypatch.setattr(verdicts, "synchronize", failing(RuntimeError("illegal memory access")))
     monkeypatch.setattr(verdicts, "gpu_name", lambda _: "T4")
     assert refusal(go) == (
@@ -235,6 +237,6 @@ def test_a_damaged_verdict_is_ignored(damage: bytes, tmp_path: Path) -> None:
 def test_verdicts_need_no_writable_cache(go: Go, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(verdicts, "user_cache", lambda: "")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(fused, "attend_projected", failing(RuntimeError("it fails")))
+    monkeypatch.setattr(gpu_attention, "attend_projected", failing(RuntimeError("it fails")))
     _, events = go("training.max_steps=1")
     assert len(warnings(events)) == 1 and not (tmp_path / "nmt").exists()

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from nmt_cli.attention import dispatch
+from nmt_cli.attention import attention
 from nmt_cli.attention.groups import grouped
 from nmt_cli.checkpoints.model_folder import Identity
 from nmt_cli.data.batching.batch import MicroBatch
@@ -57,7 +57,7 @@ def micro_batch(
 
 @pytest.fixture
 def _as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(dispatch, "implementation", lambda *_: "fused")
+    monkeypatch.setattr(attention, "implementation", lambda *_: "fused")
     monkeypatch.setattr(dropout, "dropped", reference.dropped)
     monkeypatch.setattr(flat, "has_own_memory", lambda _: True)
     yield

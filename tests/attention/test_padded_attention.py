@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from torch import Tensor
 from torch.nn import functional as F
 
-from nmt_cli.attention import padded, reference
-from nmt_cli.attention.options import Options
+from nmt_cli.attention import padded_attention, plain_attention
+from nmt_cli.attention.attention_options import Options
 from nmt_cli.ragged import Layout
 
 Batch = tuple[tuple[Tensor, Tensor, Tensor], Layout, Layout]
@@ -28,8 +28,8 @@ again = settings(max_examples=60, suppress_health_check=[HealthCheck.function_sc
 
 def assert_same(batch: Batch, differentiate: Differentiate, **options: Any) -> None:
     seed = torch.tensor(11)
-    theirs = differentiate(reference.attend, batch, seed=seed, **options)
-    ours = differentiate(padded.attend, batch, seed=seed, **options)
+    theirs = differentiate(plain_attention.attend, batch, seed=seed, **options)
+    ours = differentiate(padded_attention.attend, batch, seed=seed, **options)
     for one, other in zip(ours, theirs, strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=1e-12)
 
@@ -53,7 +53,7 @@ def test_cross_attention_is_the_definitions(
 
 
 @pytest.mark.parametrize("options", [{}, {"causal": True, "drop": 0.3}], ids=str)
-@pytest.mark.parametrize("longest_with_weights", [padded.LONG, 0], ids=["short", "long"])
+@pytest.mark.parametrize("longest_with_weights", [padded_attention.LONG, 0], ids=["short", "long"])
 def test_a_bias_by_distance_is_added_to_the_scores(
     longest_with_weights: int,
     options: dict[str, Any],
@@ -61,12 +61,12 @@ def test_a_bias_by_distance_is_added_to_the_scores(
     differentiate: Differentiate,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(padded, "LONG", longest_with_weights)
+    monkeypatch.setattr(padded_attention, "LONG", longest_with_weights)
     batch, bias = random_ragged([3, 0, 6, 1]), torch.randn(2, 17, dtype=torch.float64, requires_grad=True)
     assert_same(batch, differentiate, bias_HD=bias.detach(), **options)
     layout, chosen = batch[1], Options(seed=torch.tensor(11), bias_HD=bias, **options)
     gradients = []
-    for attend in (padded.attend, reference.attend):
+    for attend in (padded_attention.attend, plain_attention.attend):
         out = attend(*batch[0], layout, layout, chosen)
         gradients.append(torch.autograd.grad(out.pow(3).sum(), bias)[0])
     torch.testing.assert_close(*gradients, rtol=0, atol=1e-12)
@@ -77,7 +77,7 @@ def test_a_bias_moves_attention_to_the_chosen_distance() -> None:
     layout, bias = Layout.of([4]), torch.zeros(1, 7)
     bias[0, 2] = 100.0  # the key just before the query
     value = torch.arange(4.0)[:, None, None]
-    out = padded.attend(
+    out = padded_attention.attend(
         torch.zeros(4, 1, 2), torch.zeros(4, 1, 2), value, layout, layout, Options(bias_HD=bias)
     )
     assert out.flatten().tolist() == pytest.approx([1.5, 0.0, 1.0, 2.0])
@@ -94,10 +94,10 @@ def test_a_layout_may_be_padded_to_more_than_its_longest_segment(
 
 def test_other_segments_do_not_affect_a_segment(random_ragged: MakeBatch) -> None:
     tensors, q, k = random_ragged([3, 5, 2])
-    clean = padded.attend(*tensors, q, k)
+    clean = padded_attention.attend(*tensors, q, k)
     for x in tensors:
         x.detach()[3:8] = 100
-    ours = padded.attend(*tensors, q, k)
+    ours = padded_attention.attend(*tensors, q, k)
     for part in (slice(0, 3), slice(8, 10)):
         torch.testing.assert_close(ours[part], clean[part], rtol=0, atol=0)
 
@@ -111,7 +111,7 @@ def test_the_compiler_may_fuse_earlier_operations() -> None:
 
     def attend(packed_T3HD: Tensor) -> Tensor:
         q, k, v = (packed_T3HD * 2).unbind(1)
-        return padded.attend(q, k, v, layout, layout)
+        return padded_attention.attend(q, k, v, layout, layout)
 
     compiled = torch.compile(attend, fullgraph=True)
     ours, theirs = compiled(packed), attend(packed)
@@ -134,7 +134,7 @@ def test_windows_in_blocks_are_the_definitions(
     differentiate: Differentiate,
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(padded, "MIN_BLOCK", 4)
+        patch.setattr(padded_attention, "MIN_BLOCK", 4)
         assert_same(random_ragged(lengths, d_k=8, d_v=4), differentiate, window=window, **options)
 
 
@@ -146,14 +146,14 @@ def test_a_long_segment_with_a_small_window_is_computed_in_blocks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     shapes: list[tuple[int, ...]] = []
-    attention = padded._Attention.apply
+    attention = padded_attention._Attention.apply
 
     def noted(*inputs: Any) -> Tensor:
         shapes.append(tuple(inputs[3].shape))
         out: Tensor = attention(*inputs)  # type: ignore[no-untyped-call]
         return out
 
-    monkeypatch.setattr(padded._Attention, "apply", noted)
+    monkeypatch.setattr(padded_attention._Attention, "apply", noted)
     assert_same(random_ragged([600, 130], heads=1, d_k=8, d_v=4), differentiate, window=32, **options)
     assert shapes == [(2 * 19, 32, 48 if options else 63)]
 
@@ -166,7 +166,7 @@ def test_in_bf16_it_errs_at_most_twice_as_much_as_pytorchs_own(scale: float, aut
     q, k, v = ((x * scale).bfloat16() if x is q else x.bfloat16() for x in (q, k, v))
     layout = Layout.of([64])
     with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
-        ours = padded.attend(q, k, v, layout, layout)
+        ours = padded_attention.attend(q, k, v, layout, layout)
     q, k, v = (x.transpose(0, 1) for x in (q, k, v))
     own = F.scaled_dot_product_attention(q, k, v).transpose(0, 1)
     exact = F.scaled_dot_product_attention(q.double(), k.double(), v.double()).transpose(0, 1)
@@ -182,8 +182,8 @@ def test_windows_in_blocks_of_half_precision_have_exact_scores(
     (q, k, v), layout, _ = random_ragged([200, 150], heads=2, d_k=64, d_v=64)
     batch = tuple((x * scale).to(dtype) for x, scale in ((q, 16), (k, 1), (v, 1))), layout, layout
     options = {"window": 16, "drop": drop, "seed": torch.tensor(11)}
-    exact = differentiate(reference.attend, batch, torch.float64, **options)
-    for ours, theirs in zip(differentiate(padded.attend, batch, **options), exact, strict=True):
+    exact = differentiate(plain_attention.attend, batch, torch.float64, **options)
+    for ours, theirs in zip(differentiate(padded_attention.attend, batch, **options), exact, strict=True):
         assert ours.dtype == dtype
         assert (ours - theirs).norm() <= torch.finfo(dtype).eps * theirs.norm()
 
@@ -193,7 +193,7 @@ def test_a_single_segment_has_the_same_bits_with_and_without_gradients(causal: b
     torch.manual_seed(1)
     q, k, v = torch.randn(length, 3, 4, 8).unbind(1)
     layout = Layout.of([length])
-    expected = padded.attend(q, k, v, layout, layout, Options(causal))
+    expected = padded_attention.attend(q, k, v, layout, layout, Options(causal))
     with torch.inference_mode():
-        actual = padded.attend(q, k, v, layout, layout, Options(causal))
+        actual = padded_attention.attend(q, k, v, layout, layout, Options(causal))
     assert torch.equal(actual, expected)

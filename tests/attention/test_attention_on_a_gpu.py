@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from nmt_cli.attention import padded, reference
-from nmt_cli.attention.dispatch import WIDEST
-from nmt_cli.attention.options import Options
+from nmt_cli.attention import padded_attention, plain_attention
+from nmt_cli.attention.attention import WIDEST
+from nmt_cli.attention.attention_options import Options
 from tests.attention.conftest import Differentiate, MakeBatch, fused_attend
 
 pytestmark = [
@@ -58,8 +58,8 @@ def test_every_type_and_width_errs_at_most_twice_as_much_as_plain_pytorch(
     if width > WIDEST[dtype.itemsize]:
         pytest.skip("PyTorch's attention takes such heads")
     batch = random_ragged(LENGTHS, heads=5, d_k=width, d_v=width, dtype=dtype, device="cuda")
-    exact = differentiate(reference.attend, batch, torch.float64, seed=seed, **settings)
-    plain = differentiate(reference.attend, batch, seed=seed, **settings)
+    exact = differentiate(plain_attention.attend, batch, torch.float64, seed=seed, **settings)
+    plain = differentiate(plain_attention.attend, batch, seed=seed, **settings)
     assert_earned(exact, plain, differentiate(fused_attend, batch, seed=seed, **settings))
 
 
@@ -68,7 +68,7 @@ def test_float32_is_never_tf32(
     lengths: list[int], random_ragged: MakeBatch, differentiate: Differentiate
 ) -> None:
     batch = random_ragged(lengths, d_k=64, d_v=64, dtype=torch.float32, device="cuda")
-    exact = differentiate(reference.attend, batch, torch.float64)
+    exact = differentiate(plain_attention.attend, batch, torch.float64)
     assert max(errors(exact, differentiate(fused_attend, batch))) < 2e-5  # TF32 errs by about 1e-3
 
 
@@ -88,8 +88,8 @@ def test_a_segment_of_thousands_of_tokens_errs_no_more(
 ) -> None:
     batch = random_ragged([4000, 3], heads=2, d_k=64, d_v=64, dtype=torch.bfloat16, device="cuda")
     for settings in SETTINGS:
-        exact = differentiate(reference.attend, batch, torch.float64, seed=seed, **settings)
-        plain = differentiate(reference.attend, batch, seed=seed, **settings)
+        exact = differentiate(plain_attention.attend, batch, torch.float64, seed=seed, **settings)
+        plain = differentiate(plain_attention.attend, batch, seed=seed, **settings)
         assert_earned(exact, plain, differentiate(fused_attend, batch, seed=seed, **settings))
 
 
@@ -101,8 +101,8 @@ def test_a_batch_of_25_000_tokens_errs_no_more_than_padded(
     keys = [max(0, n + (i % 7) - 3) for i, n in enumerate(lengths)] if cross else None
     batch = random_ragged(lengths, keys, heads=2, d_k=64, d_v=64, dtype=torch.bfloat16, device="cuda")
     settings = {"causal": not cross, "drop": 0.1, "seed": seed}
-    exact = differentiate(padded.attend, batch, torch.float64, **settings)
-    plain = differentiate(padded.attend, batch, **settings)
+    exact = differentiate(padded_attention.attend, batch, torch.float64, **settings)
+    plain = differentiate(padded_attention.attend, batch, **settings)
     assert_earned(exact, plain, differentiate(fused_attend, batch, **settings))
 
 

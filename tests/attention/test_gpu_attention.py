@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from nmt_cli.attention import fused, reference
+from nmt_cli.attention import gpu_attention, plain_attention
+from nmt_cli.attention.attention_options import Options
 from nmt_cli.attention.groups import Groups, grouped, groups_of
-from nmt_cli.attention.options import Options
 from nmt_cli.attention.projections import Heads
 from nmt_cli.ragged import Layout
 from tests.attention.conftest import Batch, Differentiate, MakeBatch, fused_attend
@@ -40,8 +40,8 @@ def assert_earned(differentiate: Differentiate) -> Callable[..., None]:
     """
 
     def check(batch: Batch, **settings: Any) -> None:
-        exact = differentiate(reference.attend, batch, torch.float64, **settings)
-        plain = differentiate(reference.attend, batch, **settings)
+        exact = differentiate(plain_attention.attend, batch, torch.float64, **settings)
+        plain = differentiate(plain_attention.attend, batch, **settings)
         ours = differentiate(fused_attend, batch, **settings)
         for name, right, theirs, mine in zip(("out", "dq", "dk", "dv"), exact, plain, ours, strict=True):
             assert mine.shape == theirs.shape and mine.dtype == theirs.dtype
@@ -166,12 +166,12 @@ def test_one_tile_and_streaming_give_the_same_results(
 ) -> None:
     batch = random_ragged([100, 3], heads=1, dtype=torch.float16, device=device)
     tile = differentiate(fused_attend, batch, seed=seed, **settings)
-    assert fused.plan(groups_of(batch[1], batch[1]).counts, 16, 2, PLENTY)[1] is None
-    monkeypatch.setattr(fused, "LARGEST_TILE", 0)
-    assert fused.plan(groups_of(batch[1], batch[1]).counts, 16, 2, PLENTY)[0] == []
+    assert gpu_attention.plan(groups_of(batch[1], batch[1]).counts, 16, 2, PLENTY)[1] is None
+    monkeypatch.setattr(gpu_attention, "LARGEST_TILE", 0)
+    assert gpu_attention.plan(groups_of(batch[1], batch[1]).counts, 16, 2, PLENTY)[0] == []
     streamed = differentiate(fused_attend, batch, seed=seed, **settings)
-    exact = differentiate(reference.attend, batch, torch.float64, seed=seed, **settings)
-    plain = differentiate(reference.attend, batch, seed=seed, **settings)
+    exact = differentiate(plain_attention.attend, batch, torch.float64, seed=seed, **settings)
+    plain = differentiate(plain_attention.attend, batch, seed=seed, **settings)
     for one, other, right, theirs in zip(tile, streamed, exact, plain, strict=True):
         assert _largest(one - other) <= 2 * _largest(theirs - right) + 1e-5 * _largest(right)
 
@@ -197,7 +197,7 @@ def test_each_size_of_tile_that_has_groups_has_a_launch(
     blocks: tuple[int, int] | None,
 ) -> None:
     layout = Layout.of(lengths)
-    planned, rest = fused.plan(groups_of(layout, layout).counts, width, element_size, PLENTY)
+    planned, rest = gpu_attention.plan(groups_of(layout, layout).counts, width, element_size, PLENTY)
     assert [(t.groups, t.options["first"], t.options["TILE"]) for t in planned] == tiles
     assert (rest and (rest.groups, rest.options["first"])) == blocks
 
@@ -206,7 +206,7 @@ def test_wide_heads_have_fewer_blocks_in_flight_on_a_gpu_with_less_shared_memory
     counts = groups_of(layout := Layout.of([300]), layout).counts
     stages = {}
     for width, shared in (64, 99 << 10), (128, 99 << 10), (128, 163 << 10), (256, 99 << 10):
-        blocks = fused.plan(counts, width, 2, shared)[1]
+        blocks = gpu_attention.plan(counts, width, 2, shared)[1]
         assert blocks
         stages[width, shared] = blocks.options["num_stages"]
     assert stages == {(64, 99 << 10): 3, (128, 99 << 10): 2, (128, 163 << 10): 3, (256, 99 << 10): 2}
@@ -226,7 +226,7 @@ def test_a_query_without_keys_has_zeros_as_output_and_gradients(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     if path == "streaming":
-        monkeypatch.setattr(fused, "LARGEST_TILE", 0)
+        monkeypatch.setattr(gpu_attention, "LARGEST_TILE", 0)
     batch = random_ragged(queries, keys, dtype=torch.float32, device=device)
     for result in differentiate(fused_attend, batch):
         assert torch.equal(result, torch.zeros_like(result))
@@ -237,7 +237,7 @@ def test_views_of_a_packed_projection_give_the_same_bits_as_copies(
     path: str, device: str, differentiate: Differentiate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if path == "streaming":
-        monkeypatch.setattr(fused, "LARGEST_TILE", 0)
+        monkeypatch.setattr(gpu_attention, "LARGEST_TILE", 0)
     layout = Layout.of([3, 20]).to(device)
     packed = torch.randn(23, 3, 2, 8, generator=torch.Generator().manual_seed(1)).to(device)
     views = [packed[:, 0], packed[:, 1], packed.transpose(2, 3)[:, 2].contiguous().transpose(1, 2)]
@@ -262,7 +262,7 @@ def test_the_gradient_of_a_packed_projection_is_written_in_one_piece(
     query, key, value = (x.detach().flatten(1) for x in tensors)
     packed = [torch.cat([query, key, value], 1)] if matrices == 1 else [query, torch.cat([key, value], 1)]
     packed = [x.requires_grad_() for x in packed]
-    out = fused.attend_projected(packed, Heads(2, 16, 16), q, k, Options(causal=True))
+    out = gpu_attention.attend_projected(packed, Heads(2, 16, 16), q, k, Options(causal=True))
     d_out = torch.randn(out.shape, generator=torch.Generator().manual_seed(2)).to(device)
     with Operations() as operations:
         actual = torch.autograd.grad(out, packed, d_out)
@@ -279,9 +279,9 @@ def test_nothing_groups_a_batch_of_pairs_while_attending(
     monkeypatch.setattr(Groups, "of", None)
     heads = Heads(2, 8, 8)
     query, both = (torch.randn(tokens, width, device=device) for tokens, width in ((7, 16), (12, 32)))
-    out = fused.attend_projected([query, both], heads, target, source)
+    out = gpu_attention.attend_projected([query, both], heads, target, source)
     assert out.shape == (7, 2, 8)
-    own = fused.attend_projected([torch.cat([both, both[:, :16]], 1)], heads, source, source)
+    own = gpu_attention.attend_projected([torch.cat([both, both[:, :16]], 1)], heads, source, source)
     assert own.shape == (12, 2, 8)
 
 
@@ -337,7 +337,7 @@ def test_inductors_code_around_it_gives_output_and_gradients_of_the_reference(
     torch._dynamo.reset()
     compiled = torch.compile(lambda: attended(fused_attend), fullgraph=True, dynamic=True)
     results = []
-    for out in (compiled(), attended(reference.attend)):
+    for out in (compiled(), attended(plain_attention.attend)):
         results.append([out.detach(), *torch.autograd.grad(out.square().sum(), (x, weight))])
     torch._dynamo.reset()
     for ours, theirs in zip(*results, strict=True):

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from nmt_cli.attention.guided import alignment_loss
+from nmt_cli.attention.guided_alignment import alignment_loss
 from nmt_cli.ragged import Layout
 
 SOURCE, TARGET = Layout.of([3, 1, 4], 8), Layout.of([2, 2, 3], 16)

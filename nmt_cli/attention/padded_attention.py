@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from nmt_cli.attention import dropout
-from nmt_cli.attention.options import PLAIN, Options
+from nmt_cli.attention import dropout_masks
+from nmt_cli.attention.attention_options import PLAIN, Options
 from nmt_cli.ragged import Layout
 from nmt_cli.runtime.kernels.torch_private import softmax_backward
 
@@ -27,7 +27,7 @@ LONG = 512
 def attend(
     q_THK: Tensor, k_SHK: Tensor, v_SHV: Tensor, q: Layout, k: Layout, options: Options = PLAIN
 ) -> Tensor:
-    """Compute attention on padded copies. Arguments and result are those of `reference.attend`."""
+    """Compute attention on padded copies. Arguments and result are those of `plain_attention.attend`."""
     if not (q_THK.shape[0] and k_SHK.shape[0]):
         zero = q_THK[:0].sum() + k_SHK[:0].sum() + v_SHV[:0].sum()
         return q_THK.new_zeros((*q_THK.shape[:2], v_SHV.shape[2])) + zero
@@ -250,5 +250,5 @@ def _dropout_factors(q: Layout, k: Layout, q_THK: Tensor, options: Options) -> T
 def _factors(numbers: tuple[Tensor, Tensor, Tensor, Tensor], dtype: torch.dtype, options: Options) -> Tensor:
     """Return dropout factors, 0 or 1 / (1 - drop), for `numbers`: keys of segments, heads, queries, keys."""
     assert options.seed is not None
-    mask = dropout.keep_mask(options.seed, *numbers, options.drop)
+    mask = dropout_masks.keep_mask(options.seed, *numbers, options.drop)
     return mask.to(torch.promote_types(dtype, torch.float32)) / (1 - options.drop)

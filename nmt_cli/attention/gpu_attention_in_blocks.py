@@ -3,7 +3,7 @@
 The backward pass computes the weights again, block by block. Queries and keys have a kernel each, so that no
 two programs add to the same gradient. A launch has programs for the number of blocks of the largest group. A
 program returns at once if its block is after the end of its group.
-Blocks outside of causal order or the window are never read. The reference is `attention/reference.py`.
+Blocks outside of causal order or the window are never read. The reference is `attention/plain_attention.py`.
 
 Legend: names in capitals are compile-time constants. `first` is the first group of the launch. `q_token` and
 `q_head` are strides of `q`. PADDED_K and PADDED_V are K and V rounded up to powers of two.
@@ -12,7 +12,7 @@ Legend: names in capitals are compile-time constants. `first` is the first group
 import triton
 import triton.language as tl
 
-from nmt_cli.attention.tile.fused import (
+from nmt_cli.attention.gpu_attention_parts import (
     dropped,
     owners,
     query_state,

@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from nmt_cli.attention import dropout
-from nmt_cli.attention.options import PLAIN, Options
+from nmt_cli.attention import dropout_masks
+from nmt_cli.attention.attention_options import PLAIN, Options
 from nmt_cli.ragged import Layout
 
 
@@ -56,4 +56,4 @@ def _keep_mask(weights_HTS: Tensor, segment: Tensor, options: Options) -> Tensor
     heads, queries, keys = (
         torch.arange(size, dtype=torch.int32, device=seed.device) for size in weights_HTS.shape
     )
-    return dropout.keep_mask(seed, segment, heads[:, None, None], queries[:, None], keys, options.drop)
+    return dropout_masks.keep_mask(seed, segment, heads[:, None, None], queries[:, None], keys, options.drop)

@@ -1,7 +1,7 @@
 """Attention in groups of segments that fit one tile: one softmax, and one program for all gradients.
 
 The mask is block-diagonal, because queries see no keys of other segments. A program computes one head of one
-group. The reference is `attention/reference.py`.
+group. The reference is `attention/plain_attention.py`.
 
 Legend: names in capitals are compile-time constants. `first` is the first group of the launch. `q_token` and
 `q_head` are strides of `q`. PADDED_K and PADDED_V are K and V rounded up to powers of two.
@@ -10,7 +10,7 @@ Legend: names in capitals are compile-time constants. `first` is the first group
 import triton
 import triton.language as tl
 
-from nmt_cli.attention.tile.fused import (
+from nmt_cli.attention.gpu_attention_parts import (
     dropped,
     owners,
     query_state,

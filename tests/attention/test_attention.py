@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from nmt_cli.attention import dispatch, padded, reference
-from nmt_cli.attention.options import Options
+from nmt_cli.attention import attention, padded_attention, plain_attention
+from nmt_cli.attention.attention_options import Options
 from nmt_cli.ragged import Layout
 from tests.attention.conftest import MakeBatch, projected
 
@@ -17,7 +17,7 @@ from tests.attention.conftest import MakeBatch, projected
 def test_layouts_of_unequal_numbers_of_segments_are_refused(random_ragged: MakeBatch) -> None:
     tensors, q, _ = random_ragged([2, 3], [1, 2])
     with pytest.raises(ValueError, match="q holds 2 segments, but k holds 3"):
-        dispatch.attend_projected(*projected(*tensors), q, Layout.of([1, 1, 1]))
+        attention.attend_projected(*projected(*tensors), q, Layout.of([1, 1, 1]))
 
 
 @pytest.mark.parametrize("settings", [{"causal": True}, {"window": 3}], ids=str)
@@ -26,20 +26,20 @@ def test_causal_attention_and_windows_need_one_layout(
 ) -> None:
     tensors, q, k = random_ragged([2, 3], [2, 3])
     with pytest.raises(ValueError, match="need one layout for queries and keys"):
-        dispatch.attend_projected(*projected(*tensors), q, k, Options(**settings))
+        attention.attend_projected(*projected(*tensors), q, k, Options(**settings))
 
 
 def test_dropout_without_a_seed_is_refused(random_ragged: MakeBatch) -> None:
     tensors, q, k = random_ragged([2, 3])
     with pytest.raises(ValueError, match="dropout needs a seed"):
-        dispatch.attend_projected(*projected(*tensors), q, k, Options(drop=0.1))
+        attention.attend_projected(*projected(*tensors), q, k, Options(drop=0.1))
 
 
 def test_attention_on_the_host_equals_the_reference(random_ragged: MakeBatch) -> None:
     tensors, q, k = random_ragged([2, 0, 7], d_k=24, d_v=40)
     settings: dict[str, Any] = {"causal": True, "window": 3, "drop": 0.2, "seed": torch.tensor(1)}
-    ours = dispatch.attend_projected(*projected(*tensors), q, k, Options(**settings))
-    theirs = reference.attend(*tensors, q, k, Options(**settings))
+    ours = attention.attend_projected(*projected(*tensors), q, k, Options(**settings))
+    theirs = plain_attention.attend(*tensors, q, k, Options(**settings))
     torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-12)
 
 
@@ -56,14 +56,14 @@ def test_without_gradients_many_segments_are_computed_a_few_at_a_time(
 
     def attend(*inputs: Any) -> Tensor:
         seen.append(len(inputs[3].lengths))
-        return padded.attend(*inputs)
+        return padded_attention.attend(*inputs)
 
-    monkeypatch.setattr(dispatch, "padded", SimpleNamespace(attend=attend))
+    monkeypatch.setattr(attention, "padded_attention", SimpleNamespace(attend=attend))
     with torch.no_grad():
-        ours = dispatch.attend_projected(*projected(*tensors), q, k, Options(**settings))
-    assert sum(seen) == len(lengths) and max(seen) <= dispatch.PART["cpu"] < len(lengths)
+        ours = attention.attend_projected(*projected(*tensors), q, k, Options(**settings))
+    assert sum(seen) == len(lengths) and max(seen) <= attention.PART["cpu"] < len(lengths)
     torch.testing.assert_close(
-        ours, reference.attend(*tensors, q, k, Options(**settings)), rtol=0, atol=1e-12
+        ours, plain_attention.attend(*tensors, q, k, Options(**settings)), rtol=0, atol=1e-12
     )
 
 
@@ -71,8 +71,8 @@ def test_without_gradients_many_segments_may_differ_in_queries_and_keys(random_r
     queries, keys = list(range(40)), list(range(1, 41))[::-1]
     tensors, q, k = random_ragged(queries, keys)
     with torch.no_grad():
-        ours = dispatch.attend_projected(*projected(*tensors), q, k)
-    torch.testing.assert_close(ours, reference.attend(*tensors, q, k), rtol=0, atol=1e-12)
+        ours = attention.attend_projected(*projected(*tensors), q, k)
+    torch.testing.assert_close(ours, plain_attention.attend(*tensors, q, k), rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -92,4 +92,4 @@ def test_without_gradients_many_segments_may_differ_in_queries_and_keys(random_r
 def test_heads_that_the_kernel_cannot_hold_fall_back(
     device: str, key_width: int, value_width: int, dtype: torch.dtype, expected: str
 ) -> None:
-    assert dispatch.implementation(torch.device(device), key_width, value_width, dtype) == expected
+    assert attention.implementation(torch.device(device), key_width, value_width, dtype) == expected

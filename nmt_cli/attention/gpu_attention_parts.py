@@ -3,12 +3,12 @@
 import triton
 import triton.language as tl
 
-from nmt_cli.attention import dropout
+from nmt_cli.attention import dropout_masks
 
-GOLDEN = tl.constexpr(dropout.GOLDEN)
-OFFSET = tl.constexpr(dropout.OFFSET)
-MIX_1 = tl.constexpr(dropout.MIX_1)
-MIX_2 = tl.constexpr(dropout.MIX_2)
+GOLDEN = tl.constexpr(dropout_masks.GOLDEN)
+OFFSET = tl.constexpr(dropout_masks.OFFSET)
+MIX_1 = tl.constexpr(dropout_masks.MIX_1)
+MIX_2 = tl.constexpr(dropout_masks.MIX_2)
 # The softmax uses powers of 2, for which the device has an instruction.
 LOG2_E = tl.constexpr(1.4426950408889634)
 
@@ -89,7 +89,7 @@ def softmax_step(highest, total, logits):
 
 @triton.jit
 def query_state(seed, mask_keys, segment, head, positions, start, rows, inside):
-    """Return the hash state of `dropout.keep_mask` after the query, for tokens `start` + `rows`."""
+    """Return the hash state of `dropout_masks.keep_mask` after the query, for tokens `start` + `rows`."""
     number = tl.load(seed)
     state = absorbed(absorbed(0, number), number >> 32)
     position = tl.load(positions + start + rows, mask=inside, other=0)
@@ -106,7 +106,7 @@ def dropped(values, state, key_positions, threshold, amplified):
 
 @triton.jit
 def absorbed(state, word):
-    """Return the next state of the hash in `dropout.keep_mask`, which depends on `state` and `word`."""
+    """Return the next state of the hash in `dropout_masks.keep_mask`, which depends on `state` and `word`."""
     mixed = state + word.to(tl.uint32) * GOLDEN + OFFSET
     mixed = (mixed ^ (mixed >> 16)) * MIX_1
     mixed = (mixed ^ (mixed >> 13)) * MIX_2

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from nmt_cli.attention.padded import padded
+from nmt_cli.attention.padded_attention import padded
 from nmt_cli.ragged import Layout
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from nmt_cli.attention.dropout import keep_mask
+from nmt_cli.attention.dropout_masks import keep_mask
 
 
 def places(*sizes: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from nmt_cli.attention import dispatch
-from nmt_cli.attention.cached import Masked, Rows
+from nmt_cli.attention import attention
+from nmt_cli.attention.cached_attention import Masked, Rows
 from nmt_cli.attention.projections import Heads
 
 
@@ -89,7 +89,7 @@ def test_new_keys_and_values_are_rounded_and_stored_at_their_nodes(cache_dtype: 
     projected = torch.randn(16, 4 * (8 + 8 + 6))
     seen, nodes = torch.ones(5, 6, 15, dtype=torch.bool), torch.randperm(300)[: 12 * 4].view(12, 4)
     keys, values = (torch.zeros(5, 4, 15, width, dtype=cache_dtype) for width in (8, 6))
-    mixed = dispatch.attend_newest(projected, heads, nodes, keys, values, plain(rows, seen, torch.float32))
+    mixed = attention.attend_newest(projected, heads, nodes, keys, values, plain(rows, seen, torch.float32))
     assert mixed.shape == (16, 24)
     _, new_keys, new_values = torch.split(projected[:12], [32, 32, 24], dim=1)
     for cached, new in ((keys, new_keys), (values, new_values)):

@@ -1,7 +1,9 @@
 """Ragged attention by Triton kernels, without padding: short neighbouring segments share a tile.
 
-Axes: T query tokens, S key tokens, H heads, K channels of queries and keys, V of values. `one_tile` computes
-groups (`groups.py`) that fit a tile, `streaming` larger ones. The reference is `reference.py`.
+A group is one or more neighbouring segments (`groups.py`). `gpu_attention_in_a_tile` computes groups that fit
+a tile, `gpu_attention_in_blocks` larger ones. The reference is `plain_attention.py`.
+
+Axes: T query tokens, S key tokens, H heads, K channels of queries and keys, V of values.
 """
 
 from collections.abc import Sequence
@@ -11,12 +13,12 @@ import torch
 import triton
 from torch import Tensor
 
-from nmt_cli.attention import dropout
+from nmt_cli.attention import dropout_masks
+from nmt_cli.attention import gpu_attention_in_a_tile as in_a_tile
+from nmt_cli.attention import gpu_attention_in_blocks as in_blocks
+from nmt_cli.attention.attention_options import PLAIN, Options
 from nmt_cli.attention.groups import ROWS, groups_of
-from nmt_cli.attention.one_tile import fused as one_tile
-from nmt_cli.attention.options import PLAIN, Options
 from nmt_cli.attention.projections import Heads, parts_of
-from nmt_cli.attention.streaming import fused as streaming
 from nmt_cli.ragged import Layout
 from nmt_cli.runtime.devices import shared_memory
 
@@ -43,14 +45,14 @@ Launch = dict[str, int]
 
 
 class Tiles(NamedTuple):
-    """A launch of `one_tile` for `groups` groups."""
+    """Kernels that compute each of `groups` groups in one tile."""
 
     groups: int
     options: Launch
 
 
 class Blocks(NamedTuple):
-    """A launch of `streaming` for `groups` groups. The largest group has `queries` and `keys` blocks."""
+    """Kernels that compute `groups` groups in blocks. The largest group has `queries` and `keys` blocks."""
 
     groups: int
     queries: int
@@ -68,7 +70,7 @@ FAR = 1 << 30
 def attend_projected(
     projections: Sequence[Tensor], heads: Heads, q: Layout, k: Layout, options: Options = PLAIN
 ) -> Tensor:
-    """Compute attention by fused kernels. Arguments and result are those of `dispatch.attend_projected`."""
+    """Compute attention by fused kernels. Arguments and result are those of `attend.attend_projected`."""
     groups = groups_of(q, k)
     batch = [groups.ranges, q.segments, k.segments, q.positions, k.positions, q.mask_keys, groups.counts]
     out_THV: Tensor = _attend(list(projections), heads, batch, *options[:4])[0]
@@ -98,9 +100,9 @@ def _attend(
     # Triton launches on the current device, whichever the tensors are on.
     with torch.cuda.device_of(q_THK):
         for tile in tiles:
-            one_tile.forward[tile.groups * heads[0],](**arguments, **tile.options)
+            in_a_tile.forward[tile.groups * heads[0],](**arguments, **tile.options)
         if blocks:
-            streaming.forward[blocks.groups * heads[0], blocks.queries](**arguments, **blocks.options)
+            in_blocks.forward[blocks.groups * heads[0], blocks.queries](**arguments, **blocks.options)
     return out_THV, lse_TH
 
 
@@ -129,11 +131,11 @@ def _attend_backward(
     tiles, blocks = _plan(batch[-1], q_THK, v_SHV)
     with torch.cuda.device_of(q_THK):
         for tile in tiles:
-            one_tile.backward[tile.groups * heads[0],](**arguments, **tile.options, **d_queries, **d_keys)
+            in_a_tile.backward[tile.groups * heads[0],](**arguments, **tile.options, **d_queries, **d_keys)
         if blocks:
             arguments |= {"delta": torch.empty_like(lse_TH), **blocks.options}
-            streaming.backward_queries[blocks.groups * heads[0], blocks.queries](**arguments, **d_queries)
-            streaming.backward_keys[blocks.groups * heads[0], blocks.keys](**arguments, **d_keys)
+            in_blocks.backward_queries[blocks.groups * heads[0], blocks.queries](**arguments, **d_queries)
+            in_blocks.backward_keys[blocks.groups * heads[0], blocks.keys](**arguments, **d_keys)
     return gradients
 
 
@@ -144,11 +146,12 @@ def _plan(counts: Tensor, q_THK: Tensor, v_SHV: Tensor) -> tuple[list[Tiles], Bl
 
 
 def plan(counts: Tensor, width: int, element_size: int, shared: int) -> tuple[list[Tiles], Blocks | None]:
-    """Return the launches of `one_tile` that have groups, and the launch of `streaming` or None.
+    """Return the launches for groups that fit a tile, and the launch for groups in blocks or None.
 
-    Groups too large for a tile belong to `streaming`. `counts` is `Groups.counts`, on the host. `width` is
-    the channels of a head, as a power of two. `element_size` is the bytes of a channel. `shared` is the bytes
-    of shared memory that a program may use.
+    counts: `Groups.counts`, on the host.
+    width: channels of a head, as a power of two.
+    element_size: bytes of a channel.
+    shared: bytes of shared memory that a program may use.
     """
     *borders, queries, keys = counts.tolist()
     rows = TILE_BYTES // (width * element_size)
@@ -186,7 +189,7 @@ def _arguments(
         "back": options.back if options.window else FAR,
         "ahead": options.ahead if options.window or options.causal else FAR,
         "scale": channels**-0.5,
-        "threshold": dropout.threshold(options.drop),
+        "threshold": dropout_masks.threshold(options.drop),
         "amplified": 1 / (1 - options.drop),
         **{"K": channels, "V": values, "PADDED_K": _padded(channels), "PADDED_V": _padded(values)},
         **{"BANDED": options.causal or options.window > 0, "DROPOUT": options.drop > 0},

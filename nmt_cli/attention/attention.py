@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from nmt_cli.attention import padded
-from nmt_cli.attention.cached import Masked, Rows
-from nmt_cli.attention.options import PLAIN, Options
+from nmt_cli.attention import padded_attention
+from nmt_cli.attention.attention_options import PLAIN, Options
+from nmt_cli.attention.cached_attention import Masked, Rows
 from nmt_cli.attention.projections import Heads, parts_of
 from nmt_cli.ragged import Layout
 from nmt_cli.runtime.kernels.families import usable
@@ -37,15 +37,15 @@ def attend_projected(
     q_THK, k_SHK, v_SHV = parts_of(projections, heads)
     kind = implementation(q_THK.device, heads.keys, heads.values, q_THK.dtype)
     if kind == "fused" and options.bias_HD is None:  # the fused kernels add no bias to scores
-        from nmt_cli.attention import fused  # Triton is absent on machines without a GPU
+        from nmt_cli.attention import gpu_attention  # Triton is absent on machines without a GPU
 
-        return fused.attend_projected(projections, heads, q, k, options)
+        return gpu_attention.attend_projected(projections, heads, q, k, options)
     _check(q, k, options)
     part = PART.get(q_THK.device.type, len(q.lengths))
     if part >= len(q.lengths) or options.drop or torch.is_grad_enabled():
-        return padded.attend(q_THK, k_SHK, v_SHV, q, k, options)
+        return padded_attention.attend(q_THK, k_SHK, v_SHV, q, k, options)
     outputs = [
-        padded.attend(q_THK[queries], k_SHK[keys], v_SHV[keys], q_part, k_part, options)
+        padded_attention.attend(q_THK[queries], k_SHK[keys], v_SHV[keys], q_part, k_part, options)
         for (queries, q_part), (keys, k_part) in zip(q.parts(part), k.parts(part), strict=True)
     ]
     return torch.cat(outputs)
