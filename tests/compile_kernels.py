@@ -25,8 +25,8 @@ from nmt_cli.attention import gpu_attention_in_blocks as in_blocks
 from nmt_cli.attention.attention_options import Options
 from nmt_cli.attention.groups import groups_of
 from nmt_cli.config import preset_names, preset_path, read
-from nmt_cli.loss import fused as loss
-from nmt_cli.model.pointwise import fused as pointwise
+from nmt_cli.loss import gpu_row_losses as loss
+from nmt_cli.model.pointwise import gpu_relu_and_dropout as pointwise
 from nmt_cli.ragged import Layout
 from nmt_cli.training.config import TrainConfig
 

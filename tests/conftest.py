@@ -66,13 +66,17 @@ LARGE = 25_000
 
 SLOW = (
     *("end_to_end/", "recipes/", "interop/", "serving/", "attention/test_gpu_attention.py"),
-    *("loss/test_dispatch.py", "data/batching/test_resegment.py", "model/test_cache.py"),
+    *("loss/test_cross_entropy.py", "data/batching/test_resegment.py", "model/test_cache.py"),
     *("model/test_oracles.py", "decoding/search/test_search.py", "decoding/search/test_constraints.py"),
     *("translation/test_stream.py", "cli/commands/test_average_checkpoints.py", "training/test_loop.py"),
     *("training/step/test_trainer.py", "training/step/test_ema.py", "training/setup/", "test_api.py"),
     *("cli/commands/test_score_model.py", "text/test_sampling.py", "text/test_normalize.py"),
     *("text/subword_models/test_learn.py", "training/validation/", "model/test_torch_compile.py"),
-    *("training/test_compiled.py", "loss/test_fused.py", "model/pointwise/test_fused.py"),
+    *(
+        "training/test_compiled.py",
+        "loss/test_gpu_row_losses.py",
+        "model/pointwise/test_gpu_relu_and_dropout.py",
+    ),
     "decoding/search/test_search_on_a_gpu.py",
 )
 """Folders and files in which all tests are slow. Other slow tests have a mark."""

@@ -197,7 +197,7 @@ def load(additional: tuple[str, ...] = ()) -> None:
 
     names = [module.name for module in pkgutil.walk_packages(nmt_cli.__path__, "nmt_cli.")]
     for name in (*names, *LAZY_MODULES, *additional):
-        if not (name.endswith((".fused", ".__main__")) or ".gpu_" in name):
+        if not (name.endswith(".__main__") or ".gpu_" in name):
             with suppress(ImportError):
                 importlib.import_module(name)
     tasks = Path("/proc/self/task")

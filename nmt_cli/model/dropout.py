@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nmt_cli.model.pointwise.dispatch import dropped
-from nmt_cli.model.pointwise.reference import dropped as dropped_by_definition
+from nmt_cli.model.pointwise.plain_relu_and_dropout import dropped as dropped_by_definition
+from nmt_cli.model.pointwise.relu_and_dropout import dropped
 from nmt_cli.ragged import Layout
 
 SEEDS = 1 << 62
@@ -48,7 +48,7 @@ class _Dropout(torch.autograd.Function):
     def forward(
         ctx: Any, x_TD: Tensor, seed: Tensor, keys_T: Tensor, positions_T: Tensor, probability: float
     ) -> Tensor:
-        """Return `x_TD` with dropped elements, as `dispatch.dropped` does."""
+        """Return `x_TD` with dropped elements, as `relu_and_dropout.dropped` does."""
         ctx.save_for_backward(seed, keys_T, positions_T)
         ctx.probability = probability
         return dropped(x_TD, seed, keys_T, positions_T, probability)

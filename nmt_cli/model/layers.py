@@ -24,7 +24,7 @@ from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.dropout import dropout, dropout_seed
 from nmt_cli.model.embedding import Sinusoids
 from nmt_cli.model.layer_cache import LayerCache, Step
-from nmt_cli.model.pointwise.dispatch import relu_linear
+from nmt_cli.model.pointwise.relu_and_dropout import relu_linear
 from nmt_cli.model.self_positions import RelativeBias, SelfPositions
 from nmt_cli.ragged import Layout
 

@@ -18,8 +18,8 @@ from nmt_cli.decoding.ensemble import Ensemble
 from nmt_cli.engine.decoder import Decoder
 from nmt_cli.engine.packing import KERNELS, Packed
 from nmt_cli.errors import Caution, UserError
-from nmt_cli.kernel_checks.trials import Use
-from nmt_cli.kernel_checks.verdicts import failures, line
+from nmt_cli.model.kernel_trials import Use
+from nmt_cli.model.kernel_verdicts import failures, line
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.runtime.devices import (
     Precision,

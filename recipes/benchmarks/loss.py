@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from nmt_cli.loss.dispatch import cross_entropy
-from nmt_cli.loss.reference import IGNORED
+from nmt_cli.loss.chunked_loss import cross_entropy
+from nmt_cli.loss.plain_loss import IGNORED
 from recipes.benchmarks.gpu.device import device_name, seconds_of
 from recipes.benchmarks.machine import method, print_head, print_row
 

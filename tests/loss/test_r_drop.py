@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nmt_cli.loss import reference
-from nmt_cli.loss.dispatch import cross_entropy
-from nmt_cli.loss.r_drop.rows import r_drop_rows
-from nmt_cli.loss.rows import plain_rows
+from nmt_cli.loss import plain_loss
+from nmt_cli.loss.chunked_loss import cross_entropy
+from nmt_cli.loss.r_drop import r_drop_rows
+from nmt_cli.loss.row_losses import plain_rows
 from nmt_cli.runtime.kernels.loading import compiled_kernels
 
 Batch = tuple[Tensor, Tensor, Tensor]
@@ -55,7 +55,7 @@ def test_the_loss_is_half_of_that_of_the_paper(
 def by_definition(
     x_TD: Tensor, weight_VD: Tensor, targets_T: Tensor, smoothing: float, r_drop: float
 ) -> tuple[Tensor, Tensor]:
-    both = reference.cross_entropy(x_TD, weight_VD, targets_T, smoothing=smoothing)
+    both = plain_loss.cross_entropy(x_TD, weight_VD, targets_T, smoothing=smoothing)
     log_p, log_q = (half @ weight_VD.T for half in x_TD.chunk(2))
     log_p, log_q = log_p.log_softmax(1), log_q.log_softmax(1)
     counts = targets_T.chunk(2)[0] >= 0
@@ -96,7 +96,7 @@ def test_the_gradients_are_those_of_float64_autograd(
 def test_compiled_rows_equal_rounded_rows_of_float64(
     seed: int, count: int, entries: int, spread: float, dtype: torch.dtype
 ) -> None:
-    assert compiled_kernels("loss.r_drop.compiled"), "the tests need Numba"
+    assert compiled_kernels("loss.cpu_r_drop"), "the tests need Numba"
     random = torch.Generator().manual_seed(seed)
     logits = (torch.randn(2 * count, entries, generator=random) * spread).to(dtype)
     targets = torch.randint(-1, entries, (count,), generator=random).repeat_interleave(2)

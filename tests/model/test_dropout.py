@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from nmt_cli.model.dropout import dropout, dropout_seed, token_dropout
-from nmt_cli.model.pointwise import dispatch, reference
+from nmt_cli.model.pointwise import plain_relu_and_dropout, relu_and_dropout
 from nmt_cli.ragged import Layout
 
 DTYPES = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
@@ -109,9 +109,9 @@ def test_the_kernels_drop_the_elements_of_the_definition(
 ) -> None:
     x, layout = torch.randn(40, width).to(dtype), Layout.of([7, 33], mask_keys=np.array([2**31 - 1, 5]))
     words = torch.tensor(2**61 + 12345), layout.mask_keys[layout.segments], layout.positions
-    expected = reference.dropped(x, *words, probability)
-    torch.testing.assert_close(dispatch.dropped(x, *words, probability), expected, rtol=0.01, atol=0)
-    assert torch.equal(dispatch.dropped(x, *words, probability) == 0, expected == 0)
+    expected = plain_relu_and_dropout.dropped(x, *words, probability)
+    torch.testing.assert_close(relu_and_dropout.dropped(x, *words, probability), expected, rtol=0.01, atol=0)
+    assert torch.equal(relu_and_dropout.dropped(x, *words, probability) == 0, expected == 0)
 
 
 def test_the_mask_of_a_segment_does_not_depend_on_its_batch() -> None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from nmt_cli.loss.dispatch import cross_entropy
+from nmt_cli.loss.chunked_loss import cross_entropy
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.dropout import dropout
 from nmt_cli.model.transformer import Transformer

@@ -14,7 +14,7 @@ import torch
 from nmt_cli.decoding.config import SearchConfig, TranslateConfig
 from nmt_cli.engine.decoder import Decoder
 from nmt_cli.errors import Caution, UserError
-from nmt_cli.kernel_checks.trials import Use
+from nmt_cli.model.kernel_trials import Use
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.runtime.devices import Precision
 from nmt_cli.runtime.kernels import families

@@ -14,7 +14,7 @@ from nmt_cli.attention.groups import grouped
 from nmt_cli.data.batching.cut import Lengths
 from nmt_cli.data.batching.plan import Indices
 from nmt_cli.data.dataset import LINK_BITS, Sentences, Split
-from nmt_cli.loss.reference import IGNORED
+from nmt_cli.loss.plain_loss import IGNORED
 from nmt_cli.ragged import Layout
 
 SHORT = 16

@@ -18,7 +18,7 @@ from uuid import uuid4
 from nmt_cli.errors import Caution, Notice
 
 PACKAGE = Path(__file__).parents[2]
-SOURCES = "**/compiled.py", "engine/kernels/*.py"
+SOURCES = "**/cpu_*.py", "**/compiled.py", "engine/kernels/*.py"
 """All files that are compiled together."""
 
 PREFIX, MAX_FOLDERS = "nmt-kernels-", 8
@@ -32,7 +32,7 @@ DIGEST_SIZE = hashlib.sha256().digest_size
 
 @cache
 def compiled_kernels(name: str) -> ModuleType | None:
-    """Import and return a module of kernels, such as "loss.compiled". The first call may compile it.
+    """Import and return a module of kernels, such as "loss.cpu_row_losses". The first call may compile it.
 
     Return None without Numba. On other errors, warn that computing is slower and return None.
     """

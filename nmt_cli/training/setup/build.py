@@ -17,8 +17,8 @@ from nmt_cli.data.batching.schedule import Batches
 from nmt_cli.data.dataset import TOKENIZERS, TRAIN, Dataset
 from nmt_cli.data.guard import DatasetGuard
 from nmt_cli.errors import UserError
-from nmt_cli.kernel_checks.trials import Use
-from nmt_cli.kernel_checks.verdicts import failures, line
+from nmt_cli.model.kernel_trials import Use
+from nmt_cli.model.kernel_verdicts import failures, line
 from nmt_cli.runtime.atomic import temporary_folder
 from nmt_cli.runtime.devices import (
     is_gpu,

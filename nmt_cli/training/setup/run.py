@@ -198,8 +198,10 @@ def _tried_cut(run: Path, dataset: Dataset, snapshot: Snapshot, validator: Valid
         return cut
     group.busy("compiling" if compiles else "trying out")
     if not is_gpu(device):
-        losses = ("loss.compiled", "loss.r_drop.compiled") if config.loss.r_drop else ("loss.compiled",)
-        prepare("model.pointwise.compiled", *losses, *([KERNELS] if validator.enabled else ()))
+        losses = (
+            ("loss.cpu_row_losses", "loss.cpu_r_drop") if config.loss.r_drop else ("loss.cpu_row_losses",)
+        )
+        prepare("model.pointwise.cpu_dropout", *losses, *([KERNELS] if validator.enabled else ()))
     trial = try_longest(trainer, split, cut, report)
     group.meet("waiting")  # a rank without cached kernels may compile for minutes longer than the others
     if begins:

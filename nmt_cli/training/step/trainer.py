@@ -18,7 +18,7 @@ from nmt_cli.attention.guided_alignment import alignment_loss
 from nmt_cli.data.batching.batch import MicroBatch
 from nmt_cli.data.batching.loader import Loader, LocalBatch
 from nmt_cli.errors import UserError
-from nmt_cli.loss.dispatch import cross_entropy
+from nmt_cli.loss.chunked_loss import cross_entropy
 from nmt_cli.model.transformer import GUIDED_HEAD, DecoderLayer, Transformer
 from nmt_cli.runtime.devices import autocast, is_gpu
 from nmt_cli.runtime.kernels.torch_private import update_loss_scale

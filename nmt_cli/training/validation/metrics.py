@@ -17,7 +17,7 @@ from nmt_cli.decoding.config import InputConfig, SearchConfig, TranslateConfig
 from nmt_cli.engine.decoder import Decoder
 from nmt_cli.errors import UserError
 from nmt_cli.language import iso_code
-from nmt_cli.loss.dispatch import cross_entropy
+from nmt_cli.loss.chunked_loss import cross_entropy
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.runtime.memory import release_unused
 from nmt_cli.scoring.confidence import Calibration, calibrated

@@ -35,7 +35,7 @@ from nmt_cli.decoding.search.hypotheses import Sentence
 from nmt_cli.decoding.search.search import Search
 from nmt_cli.model import embedding, layers
 from nmt_cli.model.config import ModelConfig
-from nmt_cli.model.pointwise import dispatch as pointwise
+from nmt_cli.model.pointwise import relu_and_dropout as pointwise
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.ragged import Layout
 from nmt_cli.text.vocabulary import Vocabulary

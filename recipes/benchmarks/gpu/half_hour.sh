@@ -73,7 +73,7 @@ tests() { # NAME SECONDS WORKERS ARGUMENTS: in the background, with its own time
 export -f tests
 
 all_tests() { # in parallel: a group that hangs or crashes the device's context does not stop the others
-    tests checks 200 2 tests/kernel_checks/test_trials.py &
+    tests checks 200 2 tests/model/kernels/test_kernel_trials.py &
     tests attention 220 6 tests/attention/test_attention_on_a_gpu.py tests/attention/test_gpu_attention.py tests/attention/test_dropout_masks.py &
     tests loss 150 2 tests/loss &
     tests pointwise 150 2 tests/model/pointwise &

@@ -20,7 +20,7 @@ from nmt_cli.attention import attention
 from nmt_cli.attention.groups import grouped
 from nmt_cli.data.batching.batch import MicroBatch, Rounding
 from nmt_cli.data.batching.loader import Loader, LocalBatch
-from nmt_cli.loss.reference import IGNORED
+from nmt_cli.loss.plain_loss import IGNORED
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.cost import training_flops
 from nmt_cli.model.transformer import Transformer

@@ -20,7 +20,7 @@ import numpy as np
 from nmt_cli.runtime.kernels.loading import compiled_kernels
 logits, losses = np.eye(2, dtype=np.float32), np.zeros((2, 2), np.float32)
 zero, one = np.float32(0), np.float32(1)
-compiled_kernels("loss.compiled").rows(logits, np.zeros(2, np.int64), losses, zero, one, False, 0, 2)
+compiled_kernels("loss.cpu_row_losses").rows(logits, np.zeros(2, np.int64), losses, zero, one, False, 0, 2)
 print([f'{loss:.2f}' for loss in losses[0]])
 """
 
@@ -90,7 +90,7 @@ def test_compiling_is_announced_once_unless_quiet(quiet: bool) -> None:
 def test_an_interpreted_numba_is_not_used(package: Path) -> None:
     script = (
         "from nmt_cli.runtime.kernels.loading import compiled_kernels; "
-        "print(compiled_kernels('loss.compiled'))"
+        "print(compiled_kernels('loss.cpu_row_losses'))"
     )
     done = _python(script, package, NUMBA_DISABLE_JIT="1")
     assert (done.stdout, done.stderr) == ("None\n", "")
@@ -206,11 +206,11 @@ def test_kernels_that_do_not_compile_are_a_warning(monkeypatch: pytest.MonkeyPat
         raise AttributeError(f"{name} is broken\nand says more")
 
     monkeypatch.setattr(kernels, "import_module", fails)
-    with pytest.warns(Caution, match=r"slower \(AttributeError: nmt_cli.loss.compiled is broken\)$"):
-        assert compiled_kernels.__wrapped__("loss.compiled") is None
+    with pytest.warns(Caution, match=r"slower \(AttributeError: nmt_cli.loss.cpu_row_losses is broken\)$"):
+        assert compiled_kernels.__wrapped__("loss.cpu_row_losses") is None
 
 
-@pytest.mark.parametrize("module", ["engine.kernels.steps", "loss.compiled"])
+@pytest.mark.parametrize("module", ["engine.kernels.steps", "loss.cpu_row_losses"])
 def test_kernels_of_a_module_are_imported_or_none(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
     actual = compiled_kernels.__wrapped__(module)
     assert actual is not None and actual.__name__ == f"nmt_cli.{module}"

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from nmt_cli.attention import attention
 from nmt_cli.checkpoints.model_folder import Identity
-from nmt_cli.kernel_checks import trials, verdicts
+from nmt_cli.model import kernel_trials, kernel_verdicts
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.runtime.kernels import families
 from nmt_cli.training.setup import build
@@ -40,10 +40,10 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Run attention's kernels on a CPU, try them with few tokens, and return the empty folder of verdicts."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(families, "has_kernels", lambda _: True)
-    monkeypatch.setattr(verdicts, "has_kernels", lambda _: True)
-    monkeypatch.setattr(verdicts, "FAMILIES", ("attention",))
+    monkeypatch.setattr(kernel_verdicts, "has_kernels", lambda _: True)
+    monkeypatch.setattr(kernel_verdicts, "FAMILIES", ("attention",))
     monkeypatch.setattr(families, "refused", {"loss", "pointwise"})  # slow in the interpreter
-    monkeypatch.setattr(trials, "LENGTHS", (1, 5, 20))
+    monkeypatch.setattr(kernel_trials, "LENGTHS", (1, 5, 20))
     return tmp_path / "cache" / "nmt"
 
 
@@ -111,7 +111,7 @@ def test_a_fault_is_warned_about_once_and_training_uses_padded_attention(
     assert len(texts) == 1 and texts[0].startswith(WARNING.format(reason)[:-1])
     (file,) = cache.iterdir()
     assert json.loads(file.read_text())["attention"].startswith(reason)
-    monkeypatch.setattr(verdicts, "TRIALS", {})
+    monkeypatch.setattr(kernel_verdicts, "TRIALS", {})
     assert losses("again") == (expected, texts)
     assert families.refused == {"loss", "pointwise"}
 
@@ -164,8 +164,8 @@ def test_a_kernel_that_kills_the_device_ends_the_run_and_is_avoided_by_the_next(
     cache: Path, go: Go, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gpu_attention, "attend_projected", failing(RuntimeError("illegal memory access")))
-    monkeypatch.setattr(verdicts, "synchronize", failing(RuntimeError("illegal memory access")))
-    monkeypatch.setattr(verdicts, "gpu_name", lambda _: "T4")
+    monkeypatch.setattr(kernel_verdicts, "synchronize", failing(RuntimeError("illegal memory access")))
+    monkeypatch.setattr(kernel_verdicts, "gpu_name", lambda _: "T4")
     assert refusal(go) == (
         "the attention kernel made T4 fail (RuntimeError: illegal memory access). Start again: PyTorch's own "
         "operations will be used instead."
@@ -209,33 +209,33 @@ ALL = ("attention", "torch.compile")
 def test_what_cannot_work_is_refused_without_a_trial(
     name: str, value: object, expected: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(verdicts, name, value)
-    use = trials.Use(ModelConfig(), torch.float16, 100, 0.1)
-    assert verdicts.impossible(use, torch.device("cpu")) == expected
+    monkeypatch.setattr(kernel_verdicts, name, value)
+    use = kernel_trials.Use(ModelConfig(), torch.float16, 100, 0.1)
+    assert kernel_verdicts.impossible(use, torch.device("cpu")) == expected
 
 
 @pytest.mark.parametrize(("width", "refused"), [(520, True), (12, True), (512, False)])
 def test_heads_that_no_kernel_takes_are_refused_without_a_trial(width: int, refused: bool) -> None:
-    use = trials.Use(ModelConfig(key_width=width, value_width=8), torch.float16, 100, 0.1)
-    reasons = verdicts.impossible(use, torch.device("cpu"))
+    use = kernel_trials.Use(ModelConfig(key_width=width, value_width=8), torch.float16, 100, 0.1)
+    reasons = kernel_verdicts.impossible(use, torch.device("cpu"))
     assert [f"heads have {width} and 8 channels" in text for text in reasons.values()] == [True] * refused
 
 
 def test_heads_of_the_decoder_alone_may_be_refused() -> None:
-    use = trials.Use(ModelConfig(decoder_heads=128), torch.float16, 100, 0.1)
-    assert "heads have 4 and 4 channels" in verdicts.impossible(use, torch.device("cpu"))["attention"]
+    use = kernel_trials.Use(ModelConfig(decoder_heads=128), torch.float16, 100, 0.1)
+    assert "heads have 4 and 4 channels" in kernel_verdicts.impossible(use, torch.device("cpu"))["attention"]
 
 
 @pytest.mark.parametrize("damage", [b"", b"{", b"null", b"[1]", b'"text"', b"\xff"])
 def test_a_damaged_verdict_is_ignored(damage: bytes, tmp_path: Path) -> None:
     path = tmp_path / "kernels.json"
-    assert verdicts._read(path) == {}
+    assert kernel_verdicts._read(path) == {}
     path.write_bytes(damage)
-    assert verdicts._read(path) == {}
+    assert kernel_verdicts._read(path) == {}
 
 
 def test_verdicts_need_no_writable_cache(go: Go, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(verdicts, "user_cache", lambda: "")
+    monkeypatch.setattr(kernel_verdicts, "user_cache", lambda: "")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(gpu_attention, "attend_projected", failing(RuntimeError("it fails")))
     _, events = go("training.max_steps=1")

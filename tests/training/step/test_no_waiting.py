@@ -16,10 +16,10 @@ from nmt_cli.attention.groups import grouped
 from nmt_cli.checkpoints.model_folder import Identity
 from nmt_cli.data.batching.batch import MicroBatch
 from nmt_cli.data.batching.loader import Loader, LocalBatch
-from nmt_cli.loss import chunked
-from nmt_cli.loss.reference import IGNORED
+from nmt_cli.loss import chunked_loss
+from nmt_cli.loss.plain_loss import IGNORED
 from nmt_cli.model import dropout
-from nmt_cli.model.pointwise import reference
+from nmt_cli.model.pointwise import plain_relu_and_dropout
 from nmt_cli.ragged import Layout
 from nmt_cli.training.config import TrainConfig
 from nmt_cli.training.step import flat
@@ -58,7 +58,7 @@ def micro_batch(
 @pytest.fixture
 def _as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(attention, "implementation", lambda *_: "fused")
-    monkeypatch.setattr(dropout, "dropped", reference.dropped)
+    monkeypatch.setattr(dropout, "dropped", plain_relu_and_dropout.dropped)
     monkeypatch.setattr(flat, "has_own_memory", lambda _: True)
     yield
 
@@ -126,7 +126,7 @@ def test_the_walk_over_chunks_of_the_loss_waits_for_nothing() -> None:
         x, weight, targets = torch.empty(10, 4), torch.empty(7, 4), torch.zeros(10, dtype=torch.int64)
         arguments = (x, weight, targets, 0.1, torch.ones(()), True, True)
         with Strict():
-            chunked.walk(*arguments, rows=lambda *_: None, chunk=4, unit=8)
+            chunked_loss.walk(*arguments, rows=lambda *_: None, chunk=4, unit=8)
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from nmt_cli.data.batching.loader import Cut, Loader, LocalBatch, prepare
 from nmt_cli.data.batching.schedule import Batches, GlobalBatch
 from nmt_cli.data.config import BatchConfig
 from nmt_cli.data.dataset import Dataset, Split
-from nmt_cli.loss.dispatch import cross_entropy
+from nmt_cli.loss.chunked_loss import cross_entropy
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.training.step import trainer as step_module
 from nmt_cli.training.step.distributed import Group, Process

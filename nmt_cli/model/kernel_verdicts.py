@@ -19,14 +19,14 @@ import torch
 
 from nmt_cli.attention.attention import WIDEST, fits
 from nmt_cli.errors import UserError, printable
-from nmt_cli.kernel_checks.trials import TRIALS, Use, disagreement
+from nmt_cli.model.kernel_trials import TRIALS, Use, disagreement
 from nmt_cli.runtime.atomic import file_written_whole
 from nmt_cli.runtime.devices import compute_capability, gpu_name, synchronize
 from nmt_cli.runtime.kernels.families import FAMILIES, has_kernels
 from nmt_cli.runtime.kernels.loading import digest_of_sources, user_cache
 from nmt_cli.runtime.memory import out_of_memory
 
-SOURCES = ("**/fused.py", "**/gpu_*.py", "attention/groups.py", "attention/dropout_masks.py")
+SOURCES = ("**/gpu_*.py", "attention/groups.py", "attention/dropout_masks.py")
 DRIVERS = ("/proc/driver/nvidia/version", "/sys/module/amdgpu/version")
 REASON_LENGTH = 160
 

@@ -11,7 +11,7 @@ import triton.language as tl
 from torch import Tensor
 
 from nmt_cli.attention.gpu_attention_parts import absorbed
-from nmt_cli.model.pointwise.reference import LEVELS, dropped_levels
+from nmt_cli.model.pointwise.plain_relu_and_dropout import LEVELS, dropped_levels
 from nmt_cli.runtime.kernels.torch_private import relu_product
 
 ROWS, COLUMNS, WARPS = 16, 256, 4
@@ -52,9 +52,10 @@ def _dropped_kernel(
     x, out, seed, keys, positions, tokens, width, half, levels, factor,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """Write `reference.dropped` of ROWS tokens to `out`, for COLUMNS columns of each half of the channels.
+    """Write the result of `plain_relu_and_dropout.dropped` to `out`.
 
-    `half` is the number of channels in the first half of the `width`. Multiply in the dtype WIDE.
+    A program does ROWS tokens, and COLUMNS columns of each half of the channels. `half` is the number of
+    channels in the first half of the `width`. Multiply in the dtype WIDE.
     """
     rows = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)).to(tl.int64)
     columns = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
@@ -75,7 +76,7 @@ def _dropped_kernel(
 
 
 def dropped(x_TD: Tensor, seed: Tensor, keys_T: Tensor, positions_T: Tensor, probability: float) -> Tensor:
-    """Return the result of `reference.dropped` by one kernel. `x_TD` is contiguous."""
+    """Return the result of `plain_relu_and_dropout.dropped` by one kernel. `x_TD` is contiguous."""
     out_TD, levels = torch.empty_like(x_TD), dropped_levels(probability)
     tokens, width = x_TD.shape
     if x_TD.numel():

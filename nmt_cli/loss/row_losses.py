@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nmt_cli.loss.reference import IGNORED
+from nmt_cli.loss.plain_loss import IGNORED
 from nmt_cli.runtime.kernels.arrays import as_array
 from nmt_cli.runtime.kernels.loading import compiled_kernels
 from nmt_cli.runtime.threads import in_threads
@@ -33,7 +33,9 @@ def rows(
     Raise `RuntimeError` for a target that is neither IGNORED nor in the vocabulary.
     """
     kernels = (
-        compiled_kernels("loss.compiled") if logits_CV.dtype in (torch.float32, torch.bfloat16) else None
+        compiled_kernels("loss.cpu_row_losses")
+        if logits_CV.dtype in (torch.float32, torch.bfloat16)
+        else None
     )
     if kernels is None:
         plain_rows(logits_CV, targets_C, losses_2C, smoothing, grad_scale, gradient)

@@ -1,4 +1,8 @@
-"""Projection and cross-entropy, one chunk of tokens at a time, with gradients computed in the forward pass.
+"""The loss of training: projection and cross-entropy, without ever holding all logits.
+
+It is computed for one chunk of tokens at a time, and the forward pass also computes the gradients. The part
+between the matrix products, the losses of rows of logits, has an implementation for each kind of device.
+`_implementation` chooses it.
 
 Axes: T tokens, C tokens of a chunk, D features, V entries of the vocabulary.
 """
@@ -9,8 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nmt_cli.loss.r_drop.rows import r_drop_rows
-from nmt_cli.loss.rows import RowLosses, plain_rows, rows
+from nmt_cli.loss.plain_loss import Losses
+from nmt_cli.loss.r_drop import r_drop_rows
+from nmt_cli.loss.row_losses import RowLosses, plain_rows, rows
 from nmt_cli.runtime.kernels.families import usable
 from nmt_cli.runtime.kernels.torch_private import add_product
 
@@ -19,6 +24,44 @@ CHUNK = 512
 
 CHUNK_ON_GPU = 4096
 """Enough for matrix products to fill the device, and a sixth of a usual batch."""
+
+
+def cross_entropy(
+    x_TD: Tensor,
+    weight_VD: Tensor,
+    targets_T: Tensor,
+    *,
+    smoothing: float,
+    grad_scale: Tensor | None = None,
+    r_drop: float = 0.0,
+) -> Losses:
+    """Project T tokens of D features onto V entries. Return the summed cross-entropy with the targets.
+
+    The target distribution is 1 - `smoothing` on the target plus `smoothing` / V on every entry. IGNORED
+    targets have no loss and no gradient. Other targets outside of the vocabulary raise `RuntimeError`, or
+    give NaN by the kernel of a GPU. Matrix products have the dtype of `x_TD`, also under autocast. Raise
+    `ValueError` if shapes do not fit, or if `smoothing` is not in [0, 1).
+
+    The forward pass computes the gradients. The backward pass multiplies them by the incoming gradient. There
+    are no second derivatives. `grad_scale` (0-d, on the device, not 0) is the expected incoming gradient: the
+    loss scale divided by the number of tokens. The forward pass multiplies by it, so that half precision
+    keeps small gradients. The backward pass divides by it, unless the incoming gradient is the same tensor.
+
+    With `r_drop`, the second half of the tokens repeats the first half with other dropout masks. Both losses
+    are then means of the two draws. The smoothed loss has `r_drop` / 4 times the sum of the KL divergences of
+    each draw from the other in addition.
+    """
+    if x_TD.ndim != 2 or weight_VD.ndim != 2 or x_TD.shape[1] != weight_VD.shape[1]:
+        raise ValueError(f"features {tuple(x_TD.shape)} do not fit weights {tuple(weight_VD.shape)}")
+    if targets_T.shape != x_TD.shape[:1]:
+        raise ValueError(f"{x_TD.shape[0]} tokens, but targets of shape {tuple(targets_T.shape)}")
+    if not 0 <= smoothing < 1:
+        raise ValueError(f"smoothing is {smoothing}, not in [0, 1)")
+    x_gradient, weight_gradient = (torch.is_grad_enabled() and x.requires_grad for x in (x_TD, weight_VD))
+    smoothed, nll, _, _ = losses_and_gradients(
+        x_TD, weight_VD, targets_T, smoothing, r_drop, grad_scale, x_gradient, weight_gradient
+    )
+    return Losses(smoothed, nll)
 
 
 @torch.library.custom_op("nmt::losses_and_gradients", mutates_args=())
@@ -42,7 +85,13 @@ def losses_and_gradients(
         computing = partial(r_drop_rows, rows=computing, r_drop=r_drop)
         x_TD, targets_T = (_transposed(half_after_half, (2, -1)) for half_after_half in (x_TD, targets_T))
     smoothed, nll, d_x, d_weight = walk(
-        *(x_TD, weight_VD, targets_T, smoothing, grad_scale, x_gradient, weight_gradient),
+        x_TD,
+        weight_VD,
+        targets_T,
+        smoothing,
+        grad_scale,
+        x_gradient,
+        weight_gradient,
         rows=computing,
         chunk=chunk,
         unit=unit,
@@ -60,9 +109,9 @@ def _transposed(rows: Tensor, shape: tuple[int, int]) -> Tensor:
 def _implementation(device: torch.device) -> tuple[RowLosses, int, int]:
     """Return the function for rows of logits on a device, the tokens of a chunk, and the unit of `walk`."""
     if usable("loss", device):
-        from nmt_cli.loss import fused  # Triton is missing without a GPU
+        from nmt_cli.loss import gpu_row_losses  # Triton is missing without a GPU
 
-        return fused.rows, CHUNK_ON_GPU, fused.UNIT
+        return gpu_row_losses.rows, CHUNK_ON_GPU, gpu_row_losses.UNIT
     return (rows, CHUNK, 1) if device.type == "cpu" else (plain_rows, CHUNK_ON_GPU, 1)
 
 

@@ -16,9 +16,9 @@ from nmt_cli.attention import padded_attention
 from nmt_cli.attention.attention_options import Options
 from nmt_cli.attention.groups import grouped
 from nmt_cli.attention.projections import Heads, parts_of
-from nmt_cli.loss.rows import RowLosses, plain_rows
+from nmt_cli.loss.row_losses import RowLosses, plain_rows
 from nmt_cli.model.config import ModelConfig
-from nmt_cli.model.pointwise import reference
+from nmt_cli.model.pointwise import plain_relu_and_dropout
 from nmt_cli.ragged import Layout
 
 LENGTHS = (1, 17, 63, 64, 100, 200)
@@ -88,7 +88,7 @@ def attention(use: Use, device: torch.device) -> Iterator[tuple[Compute, Compute
 
 def loss(use: Use, device: torch.device) -> Iterator[tuple[Compute, Compute]]:
     """Yield the kernel for rows of logits and its definition."""
-    from nmt_cli.loss import fused
+    from nmt_cli.loss import gpu_row_losses
 
     (logits,) = _drawn(device, use.dtype, (TOKENS, use.entries))
     targets = torch.arange(-1, TOKENS - 1, device=device).clamp(max=use.entries - 1)
@@ -96,18 +96,18 @@ def loss(use: Use, device: torch.device) -> Iterator[tuple[Compute, Compute]]:
 
     def compute(rows: RowLosses, dtype: torch.dtype) -> Results:
         wide = torch.promote_types(dtype, torch.float32)
-        stride = -(-use.entries // fused.UNIT) * fused.UNIT
+        stride = -(-use.entries // gpu_row_losses.UNIT) * gpu_row_losses.UNIT
         logits_CV = torch.zeros(TOKENS, stride, dtype=dtype, device=device)[:, : use.entries].copy_(logits)
         losses_2C = torch.empty(2, TOKENS, dtype=wide, device=device)
         rows(logits_CV, targets, losses_2C, use.smoothing or 0.0, scale, True)
         return {"loss": losses_2C, "gradient": logits_CV}
 
-    yield partial(compute, fused.rows), partial(compute, plain_rows)
+    yield partial(compute, gpu_row_losses.rows), partial(compute, plain_rows)
 
 
 def pointwise(use: Use, device: torch.device) -> Iterator[tuple[Compute, Compute]]:
     """Yield the kernels of feed-forward layers, with gradients, and of dropout, and their definitions."""
-    from nmt_cli.model.pointwise import fused
+    from nmt_cli.model.pointwise import gpu_relu_and_dropout
 
     width, inside = use.model.width, use.model.feed_forward
 
@@ -124,8 +124,8 @@ def pointwise(use: Use, device: torch.device) -> Iterator[tuple[Compute, Compute
         seed = torch.tensor(SEED, device=device)
         return {"dropout": functions.dropped(x.to(dtype), seed, numbers % 7, numbers // 7, 0.1)}
 
-    yield partial(of_relu, fused), partial(of_relu, reference)
-    yield partial(of_dropout, fused), partial(of_dropout, reference)
+    yield partial(of_relu, gpu_relu_and_dropout), partial(of_relu, plain_relu_and_dropout)
+    yield partial(of_dropout, gpu_relu_and_dropout), partial(of_dropout, plain_relu_and_dropout)
 
 
 def disagreement(ours: Compute, plain: Compute, dtype: torch.dtype) -> str:

@@ -8,14 +8,14 @@ import torch
 from torch import Tensor
 
 from nmt_cli.config import preset_names, preset_path, read
-from nmt_cli.kernel_checks import trials
-from nmt_cli.kernel_checks.trials import TRIALS, Use, disagreement
+from nmt_cli.model import kernel_trials
 from nmt_cli.model.config import ModelConfig
+from nmt_cli.model.kernel_trials import TRIALS, Use, disagreement
 from nmt_cli.training.config import TrainConfig
 
 pytest.importorskip("triton")
 from nmt_cli.attention import gpu_attention
-from nmt_cli.loss import fused as loss
+from nmt_cli.loss import gpu_row_losses as loss
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 TINY = ModelConfig(width=32, heads=2, feed_forward=40, attention_dropout=0.1)
@@ -31,7 +31,7 @@ def problems(family: str, use: Use) -> list[str]:
 def test_right_kernels_pass_with_the_widths_of_every_preset(
     dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trials, "LENGTHS", (1, 17, 64, 100, 130))
+    monkeypatch.setattr(kernel_trials, "LENGTHS", (1, 17, 64, 100, 130))
     for width in {read(TrainConfig, preset_path(name)).model.d_k for name in preset_names()}:
         model = ModelConfig(width=width, heads=1, feed_forward=40)
         assert problems("attention", Use(model, dtype, 300, 0.1)) == ["", ""]
@@ -41,7 +41,7 @@ def test_right_kernels_pass_with_the_widths_of_every_preset(
 def test_right_kernels_pass_in_training_and_in_translation(
     family: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trials, "LENGTHS", (1, 5, 20))
+    monkeypatch.setattr(kernel_trials, "LENGTHS", (1, 5, 20))
     for smoothing in (0.1, 0.0, None):
         found = problems(family, Use(TINY, torch.float16, 100, smoothing))
         assert found and not any(found)
@@ -79,7 +79,7 @@ def _varying(*arguments: Any) -> Tensor:
 def test_wrong_attention_is_noticed(
     attend: Callable[..., Tensor], problem: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trials, "LENGTHS", (1, 5, 20))
+    monkeypatch.setattr(kernel_trials, "LENGTHS", (1, 5, 20))
     monkeypatch.setattr(gpu_attention, "attend_projected", attend)
     assert problems("attention", Use(TINY, dtype, 100, 0.1)) == [problem, problem]
 
@@ -103,7 +103,9 @@ def test_one_percent_is_noticed_in_every_result_of_every_kernel(dtype: torch.dty
         assert disagreement(plain, plain, dtype) == ""
         for name in plain(dtype):
 
-            def wrong(dtype: torch.dtype, name: str = name, plain: trials.Compute = plain) -> trials.Results:
+            def wrong(
+                dtype: torch.dtype, name: str = name, plain: kernel_trials.Compute = plain
+            ) -> kernel_trials.Results:
                 return {key: x * 1.01 if key == name else x for key, x in plain(dtype).items()}
 
             assert disagreement(wrong, plain, dtype) == f"its {name} is wrong"

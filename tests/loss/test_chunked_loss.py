@@ -8,10 +8,9 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from nmt_cli.loss import chunked, reference
-from nmt_cli.loss.chunked import CHUNK
-from nmt_cli.loss.dispatch import cross_entropy
-from nmt_cli.loss.rows import rows
+from nmt_cli.loss import chunked_loss, plain_loss
+from nmt_cli.loss.chunked_loss import CHUNK, cross_entropy
+from nmt_cli.loss.row_losses import rows
 from nmt_cli.runtime.kernels.torch_private import add_product
 from tests.launches import Operations
 
@@ -37,8 +36,8 @@ def test_chunks_add_up_to_the_reference(
     tokens: int, every: int, smoothing: float, random_batch: Made, differentiated: Differentiated
 ) -> None:
     batch = random_batch(tokens, 37, 8, torch.float64, every)
-    expected = differentiated(reference.cross_entropy, *batch, smoothing=smoothing)
-    actual = chunked.walk(*batch, smoothing, None, True, True, rows=rows, chunk=4)
+    expected = differentiated(plain_loss.cross_entropy, *batch, smoothing=smoothing)
+    actual = chunked_loss.walk(*batch, smoothing, None, True, True, rows=rows, chunk=4)
     for a, b in zip(actual, expected, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
 
@@ -67,8 +66,8 @@ class Noted:
 def test_rows_begin_at_multiples_of_the_unit(entries: int, random_batch: Made) -> None:
     batch = random_batch(10, entries, 8, torch.float16)
     noted = Noted()
-    aligned = chunked.walk(*batch, 0.1, None, True, True, rows=noted, chunk=4, unit=64)
-    plain = chunked.walk(*batch, 0.1, None, True, True, rows=rows, chunk=4)
+    aligned = chunked_loss.walk(*batch, 0.1, None, True, True, rows=noted, chunk=4, unit=64)
+    plain = chunked_loss.walk(*batch, 0.1, None, True, True, rows=rows, chunk=4)
     assert {stride % 128 for stride in noted.strides} == {0}
     for a, b in zip(aligned, plain, strict=True):
         torch.testing.assert_close(a, b)
@@ -103,7 +102,7 @@ def test_gradients_equal_the_reference_for_any_announced_scale(
 ) -> None:
     batch = random_batch(tokens, 19, 8, torch.float64, 7)
     grad_scale = None if scale is None else torch.tensor(scale)
-    expected = differentiated(reference.cross_entropy, *batch, 7.0, smoothing=0.1)
+    expected = differentiated(plain_loss.cross_entropy, *batch, 7.0, smoothing=0.1)
     actual = differentiated(cross_entropy, *batch, 7.0, smoothing=0.1, grad_scale=grad_scale)
     for a, b in zip(actual, expected, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
@@ -117,10 +116,10 @@ def test_the_chunked_loss_has_at_most_twice_the_error_of_plain_pytorch(
     x, weight, targets = random_batch(CHUNK + 100, 501, 16, dtype, 5)
     batch = x * spread, weight, targets
     exact = differentiated(
-        reference.cross_entropy, batch[0].double(), weight.double(), targets, smoothing=0.1
+        plain_loss.cross_entropy, batch[0].double(), weight.double(), targets, smoothing=0.1
     )
     with torch.autocast("cpu", dtype=dtype, enabled=dtype in HALVES):
-        plain = differentiated(reference.cross_entropy, *batch, smoothing=0.1)
+        plain = differentiated(plain_loss.cross_entropy, *batch, smoothing=0.1)
         ours = differentiated(cross_entropy, *batch, smoothing=0.1)
     assert [tensor.dtype for tensor in ours] == [torch.float32, torch.float32, dtype, torch.float32]
     tiny = [torch.finfo(torch.float32).eps * tensor.abs().max().item() for tensor in exact]
@@ -152,9 +151,9 @@ def test_scaled_fp16_gradients_have_no_larger_error_than_plain_ones(
 ) -> None:
     batch, scale = random_batch(CHUNK + 100, 501, 16, torch.float16), 2.0**10 / 600
     exact = differentiated(
-        reference.cross_entropy, batch[0].double(), batch[1].double(), batch[2], scale, smoothing=0.1
+        plain_loss.cross_entropy, batch[0].double(), batch[1].double(), batch[2], scale, smoothing=0.1
     )
-    plain = differentiated(reference.cross_entropy, *batch, scale, smoothing=0.1)
+    plain = differentiated(plain_loss.cross_entropy, *batch, scale, smoothing=0.1)
     ours = differentiated(cross_entropy, *batch, scale, smoothing=0.1, grad_scale=torch.tensor(scale))
     for err, allowed in zip(distances(ours[2:], exact[2:]), distances(plain[2:], exact[2:]), strict=True):
         assert err <= 1.05 * allowed  # each chunk is rounded, so errors differ slightly
@@ -167,7 +166,7 @@ def test_small_gradients_do_not_become_0_in_fp16_if_the_scale_is_announced(
     weight[0] = 0.0
     batch, scale = (x, weight, torch.tensor([0])), 2.0**16
     *_, exact = differentiated(
-        reference.cross_entropy, x.double(), weight.double(), batch[2], scale, smoothing=0.0
+        plain_loss.cross_entropy, x.double(), weight.double(), batch[2], scale, smoothing=0.0
     )
     *_, blind = differentiated(cross_entropy, *batch, scale, smoothing=0.0)
     options = {"grad_scale": torch.tensor(scale)}
@@ -205,7 +204,7 @@ def test_without_gradients_nothing_is_saved(random_batch: Made) -> None:
     assert not losses.smoothed.requires_grad
     assert operations.largest == 1
     with Operations() as operations:
-        chunked.walk(x.detach(), weight.detach(), targets, 0.1, None, False, False, rows=rows, chunk=4)
+        chunked_loss.walk(x.detach(), weight.detach(), targets, 0.1, None, False, False, rows=rows, chunk=4)
     assert operations.names.count("mm") == 1
     assert operations.names.count("scatter_add_") == 0
 
@@ -219,7 +218,7 @@ def test_a_gradient_that_is_not_required_is_not_computed(
 ) -> None:
     batch = random_batch(3, 7, 8, dtype)
     with Operations() as operations:
-        chunked.walk(*batch, 0.1, None, *required, rows=rows, chunk=4)
+        chunked_loss.walk(*batch, 0.1, None, *required, rows=rows, chunk=4)
     assert sum(name in ("mm", "addmm_") for name in operations.names) == products
 
 
@@ -227,7 +226,7 @@ def test_a_gradient_that_is_not_required_is_not_computed(
 def test_no_tensor_is_larger_than_the_logits_of_a_chunk(dtype: torch.dtype, random_batch: Made) -> None:
     with Operations() as operations:
         batch = random_batch(300, 500, 8, dtype, 3)
-        chunked.walk(*batch, 0.1, torch.tensor(2.0), True, True, rows=rows, chunk=32)
+        chunked_loss.walk(*batch, 0.1, torch.tensor(2.0), True, True, rows=rows, chunk=32)
     assert operations.largest == 32 * 500
 
 
@@ -239,7 +238,7 @@ def test_the_operator_passes_pytorchs_check(
 ) -> None:
     x, weight, targets = random_batch(5, 7, 4, torch.float64, 3)
     x.requires_grad_(required[0]), weight.requires_grad_(required[1])
-    torch.library.opcheck(chunked.losses_and_gradients, (x, weight, targets, 0.1, 0.0, scale, *required))
+    torch.library.opcheck(chunked_loss.losses_and_gradients, (x, weight, targets, 0.1, 0.0, scale, *required))
 
 
 def test_features_may_be_strided_and_weights_of_half_precision(
@@ -252,4 +251,4 @@ def test_features_may_be_strided_and_weights_of_half_precision(
     assert [tensor.dtype for tensor in ours] == [torch.float32, torch.float32, torch.bfloat16, torch.bfloat16]
     for a, b in zip(ours, contiguous, strict=True):
         torch.testing.assert_close(a, b)
-    torch.library.opcheck(chunked.losses_and_gradients, (*batch, 0.1, 0.0, None, True, True))
+    torch.library.opcheck(chunked_loss.losses_and_gradients, (*batch, 0.1, 0.0, None, True, True))

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.layers import FeedForward, Residual
-from nmt_cli.model.pointwise import dispatch
+from nmt_cli.model.pointwise import relu_and_dropout
 from nmt_cli.runtime.devices import autocast
 
 pytest.importorskip("triton")
@@ -19,7 +19,7 @@ CONFIG = ModelConfig(encoder_layers=1, decoder_layers=1, width=16, feed_forward=
 
 @pytest.fixture
 def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    return lambda: monkeypatch.setattr(dispatch, "usable", lambda *_: True)
+    return lambda: monkeypatch.setattr(relu_and_dropout, "usable", lambda *_: True)
 
 
 @pytest.fixture

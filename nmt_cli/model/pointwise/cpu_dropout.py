@@ -24,8 +24,10 @@ ROWS = float32[:, ::1], float32[:, ::1], int64, int32[::1], int32[::1], int32, f
 
 @njit(void(*ROWS), **OPTIONS)
 def drop_rows(x_TD, out_TD, seed, keys_T, positions_T, levels, factor):
-    """Write the result of `reference.dropped` to `out_TD`. An element whose 16 random bits are below `levels`
-    becomes 0. Others are multiplied by `factor`."""
+    """Write the result of `plain_relu_and_dropout.dropped` to `out_TD`.
+
+    An element whose 16 random bits are below `levels` becomes 0. Others are multiplied by `factor`.
+    """
     width, zero, limit = x_TD.shape[1], np.float32(0), np.uint32(levels)
     half = (width + 1) // 2
     first = _absorbed(_absorbed(np.uint32(0), seed & 0xFFFFFFFF), seed >> 32 & 0xFFFFFFFF)

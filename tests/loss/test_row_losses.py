@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from nmt_cli.loss.rows import plain_rows, rows
+from nmt_cli.loss.row_losses import plain_rows, rows
 from nmt_cli.runtime.kernels.loading import compiled_kernels
 
 TYPES = [torch.float32, torch.bfloat16]
@@ -24,7 +24,7 @@ def both(
 
 
 def test_the_compiled_kernel_is_available() -> None:
-    assert compiled_kernels("loss.compiled"), "the tests need Numba"
+    assert compiled_kernels("loss.cpu_row_losses"), "the tests need Numba"
 
 
 @settings(max_examples=60, deadline=None)

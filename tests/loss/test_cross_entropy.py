@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from nmt_cli.loss import reference
-from nmt_cli.loss.dispatch import cross_entropy
+from nmt_cli.loss import plain_loss
+from nmt_cli.loss.chunked_loss import cross_entropy
 
 Batch = tuple[Tensor, Tensor, Tensor]
 
@@ -40,7 +40,7 @@ def test_tensors_that_do_not_fit_are_refused(
 @pytest.mark.parametrize("kind", [torch.int32, torch.int64, torch.uint8], ids=str)
 def test_targets_may_be_integers_of_any_kind(kind: torch.dtype, random_batch: Callable[..., Batch]) -> None:
     x, weight, targets = random_batch(5, 7, 4, torch.float64)
-    expected = reference.cross_entropy(x, weight, targets, smoothing=0.1)
+    expected = plain_loss.cross_entropy(x, weight, targets, smoothing=0.1)
     torch.testing.assert_close(cross_entropy(x, weight, targets.to(kind), smoothing=0.1), expected)
 
 
@@ -69,7 +69,7 @@ def test_the_loss_is_compiled_without_a_graph_break(
     scale = torch.tensor(3.0)
     for tokens in (5, 9):
         batch = random_batch(tokens, 7, 4, torch.float64, 4)
-        expected = differentiated(step(reference.cross_entropy), *batch, scale=scale)
+        expected = differentiated(step(plain_loss.cross_entropy), *batch, scale=scale)
         actual = differentiated(compiled, *batch, scale=scale)
         for a, b in zip(actual, expected, strict=True):
             torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from nmt_cli.loss.reference import IGNORED, cross_entropy
+from nmt_cli.loss.plain_loss import IGNORED, cross_entropy
 
 
 @pytest.mark.parametrize("every", [0, 3, 1], ids=["no filler", "some filler", "only filler"])

@@ -7,8 +7,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nmt_cli.loss.reference import IGNORED
-from nmt_cli.loss.rows import RowLosses, check_targets
+from nmt_cli.loss.plain_loss import IGNORED
+from nmt_cli.loss.row_losses import RowLosses, check_targets
 from nmt_cli.runtime.kernels.arrays import as_array
 from nmt_cli.runtime.kernels.loading import compiled_kernels
 from nmt_cli.runtime.threads import in_threads
@@ -28,7 +28,7 @@ def r_drop_rows(
     """Compute `RowLosses` of both draws: half of their R-Drop losses and NLLs. On a CPU, use Numba for fp32
     and bf16. Otherwise, use `rows` for the cross-entropy and PyTorch for the divergence."""
     compiles = logits_CV.device.type == "cpu" and logits_CV.dtype in (torch.float32, torch.bfloat16)
-    if compiles and (kernels := compiled_kernels("loss.r_drop.compiled")):
+    if compiles and (kernels := compiled_kernels("loss.cpu_r_drop")):
         check_targets(targets_C, logits_CV.shape[1])
         scale = np.float32(1.0 if grad_scale is None else grad_scale.item())
         arrays = as_array(logits_CV), targets_C.long().numpy(), losses_2C.numpy()
