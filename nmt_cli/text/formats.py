@@ -1,4 +1,7 @@
-"""File formats with text to translate: HTML, XHTML, XML, XLIFF, PO, SRT and WebVTT."""
+"""File formats with text to translate: HTML, XHTML, XML, XLIFF, PO, SRT and WebVTT.
+
+A file is cut into blocks. A block has a text to translate, or it is a part of the file that never changes.
+"""
 
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -22,19 +25,19 @@ SUFFIXES: dict[str, Format] = {
 XML_FORMS = {"xhtml", "xml", "xliff"}
 
 SIGNS = {"xliff": "<source", "po": "msgid", "srt": "-->", "vtt": "-->"}
-"""What a file in a format has before its texts."""
+"""A text that every file of a format contains."""
 
 SEGMENTS = {"trans-unit", "segment"}
-"""Elements of XLIFF 1.2 and 2 that contain a source and its target."""
+"""The elements of XLIFF 1.2 and 2 that contain a source and its target."""
 
 MAX_FORMS = 10
-"""Maximum number of translations of a message in PO. No language has more than six plural forms."""
+"""The maximum number of translations of a message in PO. No language has more than six plural forms."""
 
 CODES = frozenset(("bpt", "ept", "it", "ph"))
-"""Elements of XLIFF 1.2 that contain codes of the original format, which are not text."""
+"""The elements of XLIFF 1.2 that contain codes of the original format, which are not text."""
 
 _Element = tuple[int, int, int, int]
-"""The start of an element of XML, the start and end of its content, and its end."""
+"""Offsets of an element of XML: its start, the start and the end of its content, and its end."""
 
 STRINGS = r'(?:[ \t]*+"(?:[^"\\\n]|\\.)*+"[ \t\r]*+(?:\n|\Z))++'
 MESSAGE = re.compile(
@@ -42,12 +45,13 @@ MESSAGE = re.compile(
     rf"(?P<targets>(?:msgstr(?:\[\d+\])?{STRINGS})++))?",
     re.MULTILINE,
 )
-"""A message of PO: source texts and their translations. Damaged messages have no groups."""
+"""A message of PO: source texts and their translations. A damaged message matches without groups."""
 
 STRING = re.compile(r'"((?:[^"\\]|\\.)*+)"')
 EMPTY = re.compile(r'^msgstr(\[\d+\])?[ \t]*"(?="[ \t\r]*$(?!\n[ \t]*"))', re.MULTILINE)
 REFERENCE = re.compile(r"&(?:[A-Za-z]\w*|#\w+);")
-"""A reference to a character. A message of PO without one has no other escapes of HTML either."""
+"""A reference to a character. If a message of PO has none, it is not HTML, and its translation needs no
+escapes."""
 
 ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r"})
 UNESCAPED = {escape: chr(character) for character, escape in ESCAPES.items()}
@@ -66,15 +70,22 @@ LEAD = re.compile(r"(?:\{\\[^{}]*+\}|\s)*+(?:(?:<[^<>]*+>|\s)*+(?P<dash>[-–—
 def blocks_of(
     text: str, form: Format, ignored: Collection[str] = (), is_fragment: bool = False
 ) -> list[Block]:
-    """Cut the text of a file into blocks, in order. In HTML, XHTML and XML, elements
-    with `ignored` names stay.
+    """Cut the text of a file into blocks, in order. Their `raw` parts joined are the file, with targets for
+    XLIFF.
 
-    XLIFF and PO get translations of texts that have none. The lines of a subtitle are one text, and its
-    translation has the same number of lines. In a dialogue, each line is a text. If HTML, XHTML or XML is
-    ASCII and declares another encoding than UTF-8, translations are ASCII with character references. Raise
-    `UserError` for XLIFF, PO, SRT and WebVTT without such texts, and for an incomplete message. XHTML, XML
-    and XLIFF must be well-formed. A fragment need not be.
+    - `form`: the format of the file.
+    - `ignored`: names of elements in HTML, XHTML and XML that are not translated.
+    - `is_fragment`: whether XHTML, XML or XLIFF may be a fragment that is not well-formed.
+
+    In XLIFF and PO, only texts without a translation are translated. The lines of a subtitle are one text,
+    whose translation has the same number of lines. In a dialogue, each line is a text. If a document of HTML,
+    XHTML or XML is ASCII and declares another encoding than UTF-8, its translations are ASCII with character
+    references.
+
+    Raise `UserError` if the content does not belong to the format, a message of PO is incomplete, or XML is
+    not well-formed.
     """
+    # A truncated or wrong file has nothing to translate. It would be copied unchanged, without an error.
     if (sign := SIGNS.get(form, "")) not in text:
         raise UserError(f"the file does not contain {sign!r}. Check the file and its ending.")
     if form in XML_FORMS and not is_fragment:
@@ -92,13 +103,14 @@ def blocks_of(
 
 
 def _with_references(block: Block) -> Block:
-    """Return `block` with a translation in ASCII."""
+    """Return `block` with character references in its translation, which makes it ASCII."""
     refer = referenced_in_cdata if block.escape is in_cdata else referenced
     return replace(block, escape=lambda text: refer(block.escape(text)))
 
 
 def _by_lines(text: str, form: Format) -> Iterator[Block]:
-    """Yield the parts of a PO, SRT or WebVTT file, whose lines may all end with a carriage return."""
+    """Yield the blocks of a PO, SRT or WebVTT file. All lines may end with a carriage return alone."""
+    # The patterns find ends of lines only at a line feed, so such a file would stay untranslated.
     if "\r" in text and "\n" not in text:
         for block in _by_lines(text.replace("\r", "\n"), form):
             yield replace(block, raw=block.raw.replace("\n", "\r"))
@@ -109,8 +121,11 @@ def _by_lines(text: str, form: Format) -> Iterator[Block]:
 
 
 def _xliff(text: str) -> Iterator[Block]:
-    """Yield the parts of an XLIFF file, with a target for each source that has none or an empty one. Units
-    in comments, and elements with `translate="no"`, stay. Raise `UserError` for a unit inside a unit."""
+    """Yield the blocks of an XLIFF file. A source without a target, or with an empty one, gets a target.
+
+    Units in comments, and elements with `translate="no"`, do not change. Raise `UserError` for a unit inside
+    a unit.
+    """
     opened, children = list[tuple[str, int, int]](), dict[str, _Element]()
     end = position = 0
     unit = ""  # the name of the open unit
@@ -130,6 +145,8 @@ def _xliff(text: str) -> Iterator[Block]:
             element = (start, end if token.kind == "void" else start, end, end)
         else:
             continue
+        # A note or a comment may be between source and target, so all children are collected first. Otherwise
+        # a unit got a second target before the one that it had.
         if opened and opened[-1][0] in SEGMENTS:
             children[token.name] = element
         elif token.name in SEGMENTS:
@@ -140,8 +157,11 @@ def _xliff(text: str) -> Iterator[Block]:
 
 
 def _segment(text: str, position: int, children: Mapping[str, _Element]) -> tuple[list[Block], int]:
-    """Return the parts of an XLIFF file from `position`, with a target for the source in the `children` of a
-    segment, and their end. Return no parts if there is nothing to translate."""
+    """Return the blocks from `position` up to the end of a segment's new target, and the offset of this end.
+
+    `children` are the elements of the segment by name. If there is nothing to translate, return no blocks and
+    `position`.
+    """
     source, target = children.get("source"), children.get("target")
     # A copy of the source that is cut into sentences. The target gets the same sentences.
     divided = children.get("seg-source", source)
@@ -160,8 +180,10 @@ def _segment(text: str, position: int, children: Mapping[str, _Element]) -> tupl
 
 
 def _po(text: str) -> Iterator[Block]:
-    """Yield the parts of a PO file, with a translation for each empty `msgstr`. A `msgstr[0]` translates the
-    singular, and all others the plural. The header declares UTF-8."""
+    """Yield the blocks of a PO file. Each empty `msgstr` gets a translation, and the header declares UTF-8.
+
+    A `msgstr[0]` gets a translation of the singular, all others one of the plural.
+    """
     text, _ = declared_utf8(text, "po")
     position = 0
     for message in MESSAGE.finditer(text):
@@ -169,6 +191,8 @@ def _po(text: str) -> Iterator[Block]:
             line = text.count("\n", 0, message.start()) + 1
             raise UserError(f"line {line:,}: the message is incomplete. Correct msgid and msgstr.")
         for number, empty in enumerate(EMPTY.finditer(text, *message.span("targets")), start=1):
+            # Each copies its source, so the output could grow with the square of the file: 10 kB became 1.6
+            # MB.
             if number > MAX_FORMS:
                 line = text.count("\n", 0, empty.start()) + 1
                 raise UserError(
@@ -182,10 +206,11 @@ def _po(text: str) -> Iterator[Block]:
 
 
 def _po_text(source: str) -> Iterator[Block]:
-    """Yield the lines of a text of a PO file, with the ends of lines in between."""
+    """Yield the blocks of a message of PO, given in its escaped form. Each line is a text."""
     text = re.sub(r"\\.", lambda found: UNESCAPED.get(found[0], found[0]), source)
     for line in re.split(r"(\n)", text):
         for block in text_or_html(line):
+            # In plain text, "Save & exit" must not become "Save &amp; exit".
             escape = block.escape if REFERENCE.search(block.raw) else str
             yield replace(block, raw=_po_escaped(str, block.raw), escape=partial(_po_escaped, escape))
 
@@ -195,13 +220,15 @@ def _po_escaped(escape: Callable[[str], str], text: str) -> str:
 
 
 def _subtitles(text: str, escape: Callable[[str], str]) -> Iterator[Block]:
-    """Yield the parts of an SRT or WebVTT file."""
+    """Yield the blocks of an SRT or WebVTT file. `escape` prepares a translation for the file."""
     position = 0
     for cue in CUE.finditer(text):
         yield Block(text[position : cue.start("text")])
         lines = cue["text"].splitlines(keepends=True)
         is_dialogue = all(lead["dash"] for line in lines if line.strip() and (lead := LEAD.match(line)))
         for part in lines if is_dialogue else BLANK.split(cue["text"]):
+            # As a part of the text, the dash of a speaker moved elements to other words, and models lost
+            # codes.
             content = LEAD.sub("", part, count=1)
             yield Block(part.removesuffix(content))
             for block in blocks(content):

@@ -1,4 +1,8 @@
-"""Glossaries: terms of a source language with the words that translate them, and their search in a text."""
+"""Glossaries: terms with the translations that a user accepts, and the search for terms in a text.
+
+A term is one or more words of the source language. Models that were trained with `augment.terms` follow
+annotations: translations in the source text, before the term that they translate.
+"""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -14,25 +18,26 @@ from nmt_cli.text.placeholders import JOINED, TERM, TERM_END, masked
 from nmt_cli.text.tag_placement import WORD
 
 Terms = Mapping[str, Sequence[str]]
-"""The accepted translations of each source term, the preferred first."""
+"""The accepted translations of each term, the preferred one first."""
 
 Value = TypeVar("Value")
 
 
 class NumberedTerms(dict[str, list[str]]):
-    """Terms that errors name by their rows, such as line 3 of a file."""
+    """Terms whose errors name the row of a file or table that a term comes from."""
 
     def __init__(self, row_name: str) -> None:
-        """`row_name` is what errors call a row, without its number."""
+        """`row_name` is the word for a row in errors, such as "terms.tsv line". A number follows it."""
         super().__init__()
         self.row_name = row_name
         self.numbers: dict[str, int] = {}
-        """The number of the row of each term, from 1."""
+        """The number of each term's row, from 1."""
 
 
 @contextmanager
 def naming_row(terms: Terms, term: str) -> Iterator[None]:
-    """Add the row of `term` to the message of a `UserError` in the block, if `terms` have numbers."""
+    """Name the row of `term` in a `UserError` that the block raises. An error about terms without rows does
+    not change."""
     try:
         yield
     except UserError as error:
@@ -47,8 +52,11 @@ OPENING = TERM[0]
 
 
 def read_terms(path: Path) -> Terms:
-    """Return the terms of a UTF-8 file with a term per line: source, target and further accepted forms of the
-    target, separated by tabs. Skip empty lines. Raise `UserError` with the line for any other content."""
+    """Read a glossary file. Each line has a term and its accepted translations, separated by tabs.
+
+    Empty lines are skipped. Raise `UserError`, with the number of the line, for any other content, or if the
+    file is not UTF-8.
+    """
     try:
         lines = path.read_bytes().decode("utf-8-sig").split("\n")
     except UnicodeDecodeError as error:
@@ -60,8 +68,11 @@ def read_terms(path: Path) -> Terms:
 
 
 def terms_of(rows: Iterable[Sequence[str]], row_name: str) -> NumberedTerms:
-    """Return the terms of rows, each with a source and its accepted translations. Skip empty rows. Raise
-    `UserError` for incomplete rows, a repeated source and no terms. Messages have `row_name` and a number."""
+    """Return the terms in rows. Each row has a term and its accepted translations. Empty rows are skipped.
+
+    Raise `UserError` for a row without a translation, a repeated term, or if no terms are left. Messages name
+    a row by `row_name` and its number.
+    """
     terms = NumberedTerms(row_name)
     for number, row in enumerate(rows, start=1):
         source, *forms = [cell.strip() for cell in row] or [""]
@@ -79,20 +90,25 @@ def terms_of(rows: Iterable[Sequence[str]], row_name: str) -> NumberedTerms:
 
 
 class TermIndex(Generic[Value]):
-    """Finds terms in texts. Each term has a value."""
+    """An index that finds terms in texts, and has a value for each term.
+
+    A term matches whole words. Upper and lower case are equal, unless the term has a capital after its first
+    letter, such as "iPhone".
+    """
 
     def __init__(self, values: Iterable[tuple[str, Value]] = ()) -> None:
-        """Add terms with their values, as `add` does."""
+        """Create the index with pairs of a term and its value."""
         self._values: dict[Sequence[str], Value] = {}
         self._lengths: list[int] = []
-        """The number of units of the terms, each once, longest first."""
+        """The lengths of the terms in words and punctuation marks, each once, the longest first."""
 
         for term, value in values:
             self.add(term, value)
 
     def add(self, term: str, value: Value) -> None:
-        """Add a term. Raise `UserError` for a repeated term, also in other case. A capital inside a word is a
-        difference."""
+        """Add a term with its value. Raise `UserError` if the index already has the term, perhaps in other
+        case."""
+        # Names such as iPhone differ from other words only in case.
         inner_capital = any(before.isalnum() and after.isupper() for before, after in pairwise(term))
         key = (*UNIT.findall(term if inner_capital else term.lower()),)
         if key in self._values:
@@ -102,18 +118,19 @@ class TermIndex(Generic[Value]):
             self._lengths = sorted([*self._lengths, len(key)], reverse=True)
 
     def found(self, text: str) -> list[Value]:
-        """Return the values of the terms in `text`, each value once, in order."""
+        """Return the values of the terms in `text`, in order. A value that occurs repeatedly is returned
+        once."""
         return [*dict.fromkeys(value for _, value in self.matches(text))]
 
     def matches(self, text: str) -> Iterator[tuple[int, Value]]:
-        """Yield the index and the value of each term in `text`, in order.
+        """Yield the index in `text` and the value of each term that occurs there, in order.
 
-        Terms match whole words, in any case unless they have a capital inside a word. The longest match
-        counts. Matches do not overlap.
+        Matches do not overlap. Of several terms that begin at the same word, the longest matches.
         """
         units, position = [*UNIT.finditer(text)], 0
         sides = [unit[0] for unit in units], [unit[0].lower() for unit in units]
         while position < len(units):
+            # The lengths are sorted, so the longest match is found first.
             keys = ((*side[position : position + n],) for n in self._lengths for side in sides)
             if key := next((key for key in keys if key in self._values), ()):
                 yield units[position].start(), self._values[key]
@@ -121,11 +138,15 @@ class TermIndex(Generic[Value]):
 
 
 class Annotator:
-    """Annotates terms in prepared source texts. An annotation is before its term. It has `TERM` before each
-    translation, and `TERM_END` at the end. `JOINED` comes first if the text has no space there."""
+    """Adds annotations of terms to prepared source texts.
+
+    An annotation is put before its term. Each translation in it follows the symbol `TERM`, and `TERM_END`
+    closes it. `JOINED` precedes the annotation if the text has no space there.
+    """
 
     def __init__(self, terms: Terms, source: Callable[[str], str], target: Callable[[str], str]) -> None:
-        """`source` and `target` prepare texts. Raise `UserError` for a repeated term."""
+        """Index the `terms`. `source` and `target` are functions that prepare a text of each side. Raise
+        `UserError` for a repeated term."""
         prepared = {source(masked(term, {})): term for term in terms}
         self._index, self._forms = TermIndex[list[str]](), list[list[str]]()
         for text, term in prepared.items():
@@ -134,12 +155,17 @@ class Annotator:
                 self._index.add(text, self._forms[-1])
 
     def annotated(self, text: str) -> str:
-        """Return `text` with an annotation of each term."""
+        """Return a prepared source text with an annotation of each term."""
         return _annotated(text, [*self._index.matches(text)])
 
     def learnt(self, source: str, target: str, random: Random) -> tuple[str, str]:
-        """Return a pair for training. Annotate at least one of the terms of `source` with translations in
-        `target`. In both, exchange half of these for random others, so that the model copies any word."""
+        """Return a training pair with annotations, drawn from `random`.
+
+        Of the terms in `source` that have a translation in `target`, at least one is annotated. With a
+        probability of one half, the translation in `target` is exchanged for that of another random term, and
+        the annotation has the translations of that other term. So the model learns to copy words that it
+        would not choose. A pair without such terms does not change.
+        """
         found = [
             (start, forms, form)
             for start, forms in self._index.matches(source)
@@ -153,19 +179,24 @@ class Annotator:
             written = form if new is forms else random.choice(new)
             target = _words(form).sub(written.replace("\\", r"\\"), target, 1)
             annotations.append((start, new))
+        # The exchange of one term may have replaced the translation of another.
         true = [one for one in annotations if any(_words(form).search(target) for form in one[1])]
         return _annotated(source, true), target
 
 
 @lru_cache(1 << 16)
 def _words(form: str) -> re.Pattern[str]:
-    """Return a pattern of `form` as whole words."""
+    """Return a pattern that finds `form` as whole words."""
     return re.compile(rf"(?<!{LETTER}){re.escape(form)}(?!{LETTER})")
 
 
 def _annotated(text: str, annotations: Sequence[tuple[int, Sequence[str]]]) -> str:
-    """Return `text` with `annotations`, each the index of a term and its translations, in order. Skip those
-    inside the symbol of a placeholder."""
+    """Insert annotations into `text`. Each is the index of a term, and the term's translations. They are in
+    order.
+
+    An annotation inside the symbol of a placeholder is skipped.
+    """
+    # From the end, so that the indices of earlier terms stay right.
     for start, forms in reversed([one for one in annotations if text[one[0] - 1 : one[0]] != OPENING]):
         join = f" {JOINED} " if start and text[start - 1] != " " else ""
         text = f"{text[:start]}{join}{TERM} {f' {TERM} '.join(forms)} {TERM_END} {text[start:]}"

@@ -1,4 +1,4 @@
-"""The language that a page declares in its `html` element."""
+"""Replacement of the language that an HTML page declares, since a translated page has another one."""
 
 import re
 
@@ -16,11 +16,15 @@ LANGUAGE = re.compile(
 
 
 def with_language(document: str, language: str) -> str:
-    """Return an HTML or XHTML document that declares a `language`, if it declared one. A byte order mark may
-    come first. Other texts stay as they are."""
+    """Return an HTML or XHTML document whose `html` element declares `language`, such as "de" or "pt_BR".
+
+    The result is `document` unchanged if it has no `html` element at its start, or if that element declares
+    no language. The document may start with a byte order mark.
+    """
     found = HTML.match(document, pos=document.startswith("\ufeff"))
     if not found:
         return document
+    # HTML requires BCP 47, which writes "pt-BR".
     code = language.replace("_", "-")
 
     def declared(one: re.Match[str]) -> str:

@@ -1,7 +1,8 @@
-"""HTML and XML, cut into blocks: text with inline elements, and parts that stay exactly as they are.
+"""HTML and XML, cut into blocks: text with inline elements, and parts that never change.
 
 A block is the text between two block-level tags, such as a paragraph or a table cell. It is translated as one
-text without its inline tags. The time is linear in the length of the document, even for hostile input.
+text without its inline tags. An element stays if its content is not translated, such as code. The time is
+linear in the length of the document, even for hostile input.
 """
 
 import re
@@ -22,20 +23,20 @@ NAME_START = (
     "\u2c00-\u2fef\u3001-\ud7ff\uf900-\ufdcf\ufdf0-\ufffd\U00010000-\U000effff"
 )
 NAME_PART = NAME_START + ".0-9\u00b7\u0300-\u036f\u203f\u2040-"
-"""The characters that begin a name of XML, and those in a name."""
+"""The characters with which a name of XML begins (`NAME_START`), and those that a name contains."""
 
 NAMES: dict[Dialect, str] = {
     "html": r"[a-z][^\s/>]*+",
     "xml": rf"(?:[a-z][^\s/>]*+|[{NAME_START}][{NAME_PART}]*+(?=[\s/>]|\Z))",
 }
-"""The names of elements. A fragment of XML, which need not be correct, may have others, such as <a@b.org>."""
+"""The names of elements. A fragment of XML need not be correct, so it may have others, such as <a@b.org>."""
 
 LITERALS = r""""[^"]*+(?:"|\Z)|'[^']*+(?:'|\Z)"""
 DOCTYPE = rf"""<!DOCTYPE(?:[^][<>"']|{LITERALS})*+"""
-"""A document type of XML up to its internal subset, in brackets, or its end."""
+"""A document type of XML up to its end, or up to its declarations in brackets."""
 
 SUBSET = rf"""(?:[^]<"']|{LITERALS}|<!--.*?(?:-->|\Z)|<\?.*?(?:\?>|\Z)|<)*+"""
-"""Declarations of entities and elements. In quotes and comments they may contain brackets and tags."""
+"""The declarations in a document type. Their quotes and comments may contain brackets and tags."""
 
 PART = (
     r"(?P<void><!--.*?(?:-->|\Z)|<\?[^>]*+(?:>|\Z)|\{\\[^{}]*+\}|<\d++:[\d:.]++>)"
@@ -58,14 +59,16 @@ MARKUP = {
     for dialect, name in NAMES.items()
 }
 """A tag, comment, declaration, instruction, or code of subtitles such as {\\an8}. In HTML also an element
-with raw text, and in XML a reference to an entity.
-Without its end, it extends to the end of the document. Every other "<" is text."""
+with raw text, and in XML a reference to an entity. If the end is missing, the match extends to the end of the
+document. Every other "<" is text."""
 
 UNTRANSLATED = frozenset("code kbd math pre samp script style svg template textarea var".split())
 """HTML elements whose content is not translated."""
 
 WORDLESS = frozenset("bpt ept it math ph script style svg template textarea".split())
-"""Elements whose content is not translated and has no words of the sentence around it."""
+"""Elements whose content is not translated and has no words of the sentence around it. The words of other
+elements that stay, such as `code`, are a part of the text, since a sentence without them is translated
+wrongly."""
 
 VOID = frozenset("area base br col embed hr img input link meta source track wbr".split())
 """HTML elements without an end tag."""
@@ -88,8 +91,8 @@ PAIRED = {
     **{"bpt": "bpt", "ept": "bpt", "bx": "bx", "ex": "bx", "it": "it"},
     **{"sc": "sc", "ec": "sc", "sm": "sm", "em": "sm"},
 }
-"""The elements of XLIFF 1.2 and 2 that open or close a pair, with the name of the one that opens it. The
-attribute `pos` of `it` says which of both it is."""
+"""The elements of XLIFF 1.2 and 2 that open or close a pair of codes, with the name of the one that opens it.
+Both ends can be `it`, whose attribute `pos` says which end it is."""
 
 ATTRIBUTE = re.compile(r"""\s([\w:.-]++)\s*+=\s*+(?:"([^"]*+)"|'([^']*+)')""")
 SEGMENT = re.compile(r"""<mrk\s(?:.*\s)?mtype\s*+=\s*+["']seg["']""", re.DOTALL)
@@ -98,7 +101,7 @@ SEGMENT = re.compile(r"""<mrk\s(?:.*\s)?mtype\s*+=\s*+["']seg["']""", re.DOTALL)
 NOT_TRANSLATED = re.compile(
     r"""(?i)\s(?:translate\s*=\s*["']?no\b|class\s*=\s*["'][^"']*\bnotranslate\b|mtype\s*=\s*["']protected["'])"""
 )
-"""Attributes of elements that stay. XLIFF 1.2 has `mtype`."""
+"""The attributes by which a document forbids the translation of an element. XLIFF 1.2 has `mtype`."""
 
 WHITESPACE = " \t\n\r\f"
 BLANKS = tuple(WHITESPACE)
@@ -107,10 +110,11 @@ WORDS = re.compile(r"[^\W_]")
 ILLEGAL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 
 MAX_DEPTH = 64
-"""Maximum number of inline elements inside each other. Deeper tags end the block."""
+"""The maximum number of nested inline elements. A deeper tag ends the block."""
 
 MAX_STAYING = 100
-"""Maximum number of characters of code that a text to translate contains. Longer code is left out."""
+"""The maximum number of characters of code that a text to translate includes. Longer code is left out of the
+text."""
 
 
 @dataclass(slots=True)
@@ -118,7 +122,7 @@ class Element:
     """An inline element of a block, or a comment."""
 
     opening: str
-    """The start tag, or the complete element if it is void or its content stays as it is."""
+    """The start tag. If the element is void, or its content stays, it is the complete element."""
 
     start: int
     end: int
@@ -127,43 +131,50 @@ class Element:
     closing: str = ""
     children: list["Element"] = field(default_factory=list)
     spaced: tuple[bool, bool] = (False, False)
-    """For an element without text, or that stays: whether whitespace is directly before it, and after it."""
+    """For an element that stays or has no text: whether whitespace is directly before it, and directly after
+    it."""
 
     stays: bool = False
-    """Whether the element replaces the text that it covers, or the translation of the text."""
+    """True if the element replaces the translation of the text that it covers."""
 
     opened_by: "Element | None" = None
-    """For a closing code of XLIFF whose opening code is not in the same element: the opening code."""
+    """For a closing code of XLIFF: its opening code, if that is not in the same element. Otherwise None."""
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A part of a document. `raw` is the part in the document."""
+    """A part of a document: a text to translate, or a part that never changes."""
 
     raw: str
+    """The part as it is in the document."""
     text: str = ""
-    """The text to translate, without tags and character references. Whitespace between words is one space.
-    Empty if the part stays as it is."""
+    """The text to translate, without tags and character references, with single spaces between words. Empty
+    if the part never changes."""
 
     elements: Sequence[Element] = ()
-    """The outermost inline elements, in order."""
+    """The outermost inline elements of the text, in order."""
 
     escape: Callable[[str], str] = str
-    """Prepares translated text for the document."""
+    """A function that prepares a translation for the document."""
 
     lines: int = 1
-    """Number of lines of the translation."""
+    """The number of lines of the translation."""
 
 
 def escaped(text: str) -> str:
-    """Return `text` for HTML and XML: with character references for &, < and >, without control characters
-    and others that XML does not have."""
+    """Prepare `text` for HTML and XML: use character references for &, < and >, and remove characters that
+    XML does not have, such as control characters."""
     return escape(ILLEGAL.sub("", text), quote=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A tag, a text, a comment, or a complete element or other part that stays as it is."""
+    """A part of a document that is not divided further: a text, a tag, a comment, or an element that stays as
+    a whole.
+
+    "fixed" is an element that stays or a reference to an entity, "void" has no content, such as a comment,
+    and "break" ends the text before it.
+    """
 
     raw: str
     kind: Literal["text", "open", "close", "void", "fixed", "break", "cdata"]
@@ -171,18 +182,26 @@ class Token:
     """The name of the element in lower case."""
 
     pair: str = ""
-    """For a code of XLIFF whose pair crosses the borders of an element: the name of the pair."""
+    """The name of the pair of a code of XLIFF, if the pair crosses the borders of an element. Otherwise
+    ""."""
 
 
 def blocks(document: str, dialect: Dialect = "html", ignored: Collection[str] = ()) -> list[Block]:
-    """Cut a `document` into blocks, in order. Their joined `raw` parts are the document.
+    """Cut a document into blocks, in order. Their `raw` parts joined are the document.
 
-    A text without letter or digit stays untranslated. Elements stay if their names are in `ignored`, or if
-    they are marked by `translate="no"` or the class `notranslate`. In HTML and XHTML, those in `UNTRANSLATED`
-    also stay, and the names in `BLOCK_LEVEL` delimit blocks. In XML, an element is inline if its parent also
-    has text of its own, or is inline and not a list. In XLIFF, all elements are inline but the sentences of
-    `seg-source`, and a pair of codes is an element. Tags that are not nested correctly, and inline elements
-    with blocks, delimit blocks. Outside HTML, a CDATA section is text of its own, or HTML if it has tags.
+    The following elements stay: those with a name in `ignored`, with `translate="no"` or with the class
+    `notranslate`, and in HTML and XHTML also those in `UNTRANSLATED`. A text without a letter or digit stays
+    too.
+
+    The dialect decides which tags separate blocks:
+
+    - HTML and XHTML: those of elements in `BLOCK_LEVEL`.
+    - XML: those of elements that are not inline. An element is inline if its parent has text of its own, or
+      is inline and not a list.
+    - XLIFF: those of the sentences of `seg-source`. A pair of codes counts as an element.
+
+    In all dialects, tags that are not nested correctly, and inline elements that contain blocks, separate
+    blocks too. Outside of HTML, a CDATA section is a text of its own, or is cut as HTML if it has tags.
     """
     tokens = [*markup_tokens(document, dialect, ignored)]
     tokens = _paired(tokens) if dialect == "xliff" else tokens
@@ -196,6 +215,7 @@ def blocks(document: str, dialect: Dialect = "html", ignored: Collection[str] = 
             for token in inside:
                 parts += [Block(token.raw[:9]), *text_or_html(token.raw[9:-3], in_cdata), Block("]]>")]
             continue
+        # Whitespace at both ends stays outside of the text, so that the document keeps it exactly.
         raw = "".join(token.raw for token in inside)
         content = "" if is_break else raw.strip(WHITESPACE)
         before, _, after = raw.partition(content) if content else (raw, "", "")
@@ -206,24 +226,28 @@ def blocks(document: str, dialect: Dialect = "html", ignored: Collection[str] = 
 
 
 def text_or_html(text: str, escape: Callable[[str], str] = str) -> list[Block]:
-    """Cut a text into blocks if it has tags, unless one may be text, such as <Enter>: a start tag with an
-    unknown name and without an end. Otherwise, return one block, with `escape` for plain text."""
+    """Cut a text that may be HTML into blocks.
+
+    It is HTML if it has tags. It is not if a start tag has an unknown name and no end tag, as in "press
+    <Enter>". Then return one block, and use `escape` for its translation.
+    """
     matches = [found for found in MARKUP["html"].finditer(text) if found.lastgroup in ("name", "raw")]
     tags = [_token(found, "html") for found in matches]
     known = UNTRANSLATED | BLOCK_LEVEL | INLINE | {tag.name for tag in tags if tag.kind == "close"}
     names = {tag.name for tag in tags if tag.kind == "open"}
+    # Otherwise "Save <Enter>" would be cut into two texts, and "Ctrl & C" would become "Ctrl &amp; C".
     if tags and names <= known:
         return blocks(text)
     return [Block(text, text if WORDS.search(text) else "", escape=escape)]
 
 
 def in_cdata(text: str) -> str:
-    """Return `text` for a CDATA section of XML."""
+    """Prepare `text` for a CDATA section of XML."""
     return ILLEGAL.sub("", text).replace("]]>", "]]]]><![CDATA[>")
 
 
 def _block(raw: str, tokens: Sequence[Token]) -> Block:
-    """Return the block of `tokens`, whose tags are nested correctly. It stays raw without words."""
+    """Return the block of tokens whose tags are nested correctly. If they have no words, it never changes."""
     text, spaced = StringIO(), True
     root = Element("", 0, 0)
     opened, codes, has_words = [root], dict[str, Element](), False
@@ -264,7 +288,8 @@ def _block(raw: str, tokens: Sequence[Token]) -> Block:
 
 
 def _words_of(token: Token) -> str:
-    """Return the text of an element that stays, up to `MAX_STAYING` characters, or "" for other tokens."""
+    """Return the text of an element that stays. It is "" for other tokens, and for text of more than
+    `MAX_STAYING` characters."""
     if token.kind != "fixed" or not token.name or token.name in WORDLESS:
         return ""
     try:
@@ -275,8 +300,11 @@ def _words_of(token: Token) -> str:
 
 
 def _paired(tokens: Sequence[Token]) -> list[Token]:
-    """Return the tokens of XLIFF, with each pair of codes as the tags of an element. A pair that crosses the
-    borders of an element, or another pair, stays two codes and gets a name."""
+    """Return the tokens of XLIFF, with pairs of codes changed into start and end tags.
+
+    If a pair crosses the borders of an element or of another pair, its codes do not become tags, but get the
+    name of the pair.
+    """
     result = [*tokens]
     opened: dict[str, int] = {}  # the indices of opening codes by name
     inside: list[dict[str, int]] = [{}]  # those directly inside each open element
@@ -304,7 +332,7 @@ def _paired(tokens: Sequence[Token]) -> list[Token]:
 
 def _code(token: Token) -> tuple[str, bool]:
     """Return the name of the pair that a token of XLIFF belongs to, and whether the token opens it. The name
-    of other tokens is ""."""
+    is "" for a token that is no such code."""
     is_code = token.kind in ("void", "fixed") and token.name in PAIRED
     tag = MARKUP["xml"].match(token.raw) if is_code else None
     if not tag:
@@ -318,7 +346,8 @@ def _code(token: Token) -> tuple[str, bool]:
 
 
 def _breaks(tokens: Sequence[Token], dialect: Dialect) -> list[bool]:
-    """Return for each token whether it delimits blocks. Other tags are nested correctly between them."""
+    """Return for each token whether it separates blocks. Between two such tokens, all tags are nested
+    correctly."""
     match dialect:
         case "html" | "xhtml":
             own = [token.name in BLOCK_LEVEL for token in tokens]
@@ -332,6 +361,7 @@ def _breaks(tokens: Sequence[Token], dialect: Dialect) -> list[bool]:
         is_nested = bool(opened) and tokens[opened[-1]].name == token.name
         wrong = len(opened) == MAX_DEPTH if token.kind == "open" else token.kind == "close" and not is_nested
         if breaks[index] or wrong:
+            # Elements around a separating tag are divided by it, so their tags must separate blocks too.
             for one in (*opened, index):
                 breaks[one] = True
             opened.clear()
@@ -345,9 +375,11 @@ def _breaks(tokens: Sequence[Token], dialect: Dialect) -> list[bool]:
 
 
 def _breaks_by_parent(tokens: Sequence[Token]) -> list[bool]:
-    """Return a flag for each token of XML, True if the token is not text and separates texts. It does not if
-    its parent element has text of its own, or is inline and not a list. A list has elements of the same name
-    in a row, or elements on lines of their own."""
+    """Return for each token of XML whether it separates blocks, judged by the element around it.
+
+    A text never does. A tag does not if its parent has text of its own, or is inline and not a list. A list
+    is an element with children of equal names in sequence, or with children on separate lines.
+    """
     parents, opened = list[int](), [-1]  # indices of start tags
     lists, names = set[int](), dict[int, str]()  # the name of the element that ended last in each parent
     for index, token in enumerate(tokens):
@@ -357,6 +389,7 @@ def _breaks_by_parent(tokens: Sequence[Token]) -> list[bool]:
         parents.append(parent)
         if token.kind == "open":
             before = tokens[index - 1].raw if index and tokens[index - 1].kind == "text" else ""
+            # Rows or items of a list are separate texts, even if the list is inside running text.
             if names.get(parent) == token.name or ("\n" in before and not before.strip(WHITESPACE)):
                 lists.add(parent)
             names[parent] = token.name
@@ -373,10 +406,12 @@ def _breaks_by_parent(tokens: Sequence[Token]) -> list[bool]:
 
 
 def markup_tokens(document: str, dialect: Dialect, ignored: Collection[str] = ()) -> Iterator[Token]:
-    """Yield all tokens in order, without gaps. An element that stays as it is, is one token."""
+    """Yield the tokens of a document in order, without gaps. An element that stays is one token."""
     start, name, depth = 0, "", 0  # of a text, or of an element that stays
     for found in MARKUP["html" if dialect == "html" else "xml"].finditer(document):
         if found.lastgroup == "entity" and found[0][1:] in html5:
+            # The other entities are defined by the document. Their references must be kept: "&brandName;"
+            # once became "&amp;BRANDNAME;".
             continue  # a character of the text
         token = _token(found, dialect)
         if depth:

@@ -1,4 +1,7 @@
-"""Random segmentation that depends only on a seed: BPE-dropout, and sampling from a unigram model."""
+"""Random segmentation of text for subword regularisation: BPE-dropout, and sampling from a unigram model.
+
+The result depends only on the text and a seed, so that a run can be repeated in another process.
+"""
 
 from collections.abc import Callable
 from itertools import count
@@ -14,13 +17,20 @@ from nmt_cli.text.subword_models.unigram import UnigramSampling
 from nmt_cli.text.tokenizer import Side, Tokenizer
 
 Draw = Callable[[str, int], list[int]]
-"""A function of prepared text and a 64-bit seed that returns the ids or pieces of a random segmentation."""
+"""A function that takes prepared text and a 64-bit seed, and returns a random segmentation: ids of a
+vocabulary, or numbers of pieces."""
 
 
 def sampler(tokenizer: Tokenizer, side: Side, config: SamplingConfig) -> Draw:
-    """Return a function that takes prepared text and a seed, and returns the ids of a random segmentation.
-    Raise `UserError` for an alpha without a unigram model, or a dropout without merges. Raise `ValueError` if
-    `config` has neither for `side`."""
+    """Return a function that segments prepared text at random and returns ids. Its second argument is the
+    seed.
+
+    - `side`: the side whose settings of `config` apply.
+    - `config`: must enable a dropout or an alpha for `side`, otherwise `ValueError` is raised.
+
+    Raise `UserError` if the subword model of `tokenizer` cannot be sampled by the enabled setting: an alpha
+    needs a unigram model, and a dropout needs merges.
+    """
     draw = _subword_sampler(tokenizer, side, config)
 
     def line(text: str, seed: int) -> list[int]:
@@ -31,12 +41,12 @@ def sampler(tokenizer: Tokenizer, side: Side, config: SamplingConfig) -> Draw:
 
 
 def _subword_sampler(tokenizer: Tokenizer, side: Side, config: SamplingConfig) -> Draw:
-    """Return a function that takes text without symbols and a seed, and returns randomly segmented pieces.
-    Raise the errors of `sampler`."""
+    """Return a function that segments text without symbols at random and returns numbers of pieces."""
     settings = {"dropout": getattr(config, f"{side}_dropout"), "alpha": getattr(config, f"{side}_alpha")}
     subwords = tokenizer.subwords
     effective, described = _effective_setting(subwords)
     for name, strength in settings.items():
+        # A setting without effect is refused, or a run would differ from what its settings say.
         if strength and name != effective:
             remedy = f"Set sampling.{side}_{effective} instead" if effective else "Leave it out"
             raise UserError(f"sampling.{side}_{name} has no effect on {described}. {remedy}.")
@@ -49,7 +59,8 @@ def _subword_sampler(tokenizer: Tokenizer, side: Side, config: SamplingConfig) -
 
 
 def _effective_setting(subwords: Subwords) -> tuple[str | None, str]:
-    """Return the setting with an effect ("alpha", "dropout" or None), and the model in words for errors."""
+    """Return the setting that samples from a subword model, "alpha", "dropout" or None. Also return a
+    description of the model for errors."""
     if isinstance(subwords, Pieces):
         kinds = {"dropout": "BPE", "alpha": "unigram", None: "characters or words"}
         return subwords.draws_by, f"a SentencePiece model of {kinds[subwords.draws_by]}"

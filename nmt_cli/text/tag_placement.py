@@ -1,4 +1,9 @@
-"""Put the inline elements of a source text into its translation, by the alignment of words."""
+"""Placement of the inline elements of a source text, such as `<b>`, in its translation.
+
+The alignment of words decides: an element of the source goes to the words of the translation that attend to
+the words of the element. Both texts are cut into units: words, punctuation marks, and characters of scripts
+without spaces. A suffix `_S` means units of the source, `_T` units of the translation.
+"""
 
 import re
 from bisect import bisect_left, bisect_right
@@ -9,7 +14,7 @@ from operator import itemgetter
 from nmt_cli.text.markup import Element
 
 SPACELESS = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u2fdf\u3005-\u30ff\u3400-\u9fff\uf900-\ufaff"
-"""Scripts without spaces between words."""
+"""Characters of scripts without spaces between words."""
 
 MARKS = "!-/:-@\\[-`{-~¡-©«¬®°±¶·»¿\u2010-\u205e\u3000-\u3004\uff00-\uff0f\uff1a-\uff20"
 WORD = rf"[^\s{MARKS}{SPACELESS}]+"
@@ -17,28 +22,30 @@ MARK = re.compile(rf"[{MARKS}]")
 UNIT = re.compile(rf"[{SPACELESS}]|{WORD}(?:[-'’.,:/@&_]+{WORD})*|[^\s{SPACELESS}]")
 
 OPENING, CLOSING = "([{¿¡„“«（「『【《", ".,;:!?…)]}»”%。，、；：！？）」』】》"
-"""Marks with a space usually only before them, and only after them."""
+"""Marks that usually have a space only before them, and marks that usually have one only after them."""
 
 THRESHOLD = 0.6
-"""A target unit belongs to an element if it attends to the element with more than this share."""
+"""A unit of the translation belongs to an element if more than this share of its attention goes to the
+element."""
 
 MAX_GAP = 3
-"""Maximum number of target units between an element and its child that the element then also covers."""
+"""If this number of units or fewer is between the translations of an element and of its child, the element
+covers them too."""
 
 MIN_SHARE = 0.01
-"""Smaller shares are left out."""
+"""Shares of attention below this number are left out."""
 
 Shares = Sequence[Mapping[int, float]]
-"""For each target unit, the shares of source units in its attention. They may sum to less than 1, since the
-model may attend to the end of the source."""
+"""For each unit of the translation, the share of its attention that goes to each unit of the source. The
+shares may sum to less than 1, since the model also attends to the end of the source."""
 
 Span = tuple[int, int]
 """The first index, and the last index + 1."""
 
 
 def units(text: str) -> list[Span]:
-    """Return the characters of each unit of `text`, in order. A unit is a word, a punctuation mark, or a
-    character of a script in `SPACELESS`."""
+    """Return the span of characters of each unit of `text`, in order. A unit is a word, a punctuation mark,
+    or a character of a script in `SPACELESS`."""
     return [unit.span() for unit in UNIT.finditer(text)]
 
 
@@ -49,14 +56,24 @@ def placed(
     shares: Shares,
     escape: Callable[[str], str] = str,
 ) -> str:
-    """Return the translation `target` of `source` with the tags of all `elements` of `source`.
+    """Return a translation with the tags of all elements of its source.
 
-    `escape` prepares text for markup. Each element covers the run of target units with the highest sum of
-    share - `THRESHOLD`, and nearby runs of its children, inside its parent and outside its siblings. An
-    element of all units of its parent covers all units of its parent. Tags inside a word stay there if the
-    translation has the same word. An element without units is before the unit that follows it, or after a
-    word that is directly before it. The spaces around it stay. An element that stays replaces the units that
-    it covers. Without such elements and spaces, and without tags, the result is always `target`.
+    - `source`, `target`: the source text without tags, and its translation.
+    - `elements`: the outermost elements of `source`, with their children.
+    - `shares`: the alignment of the units of both texts.
+    - `escape`: a function that prepares text for markup.
+
+    An element covers the run of units with the highest sum of share - `THRESHOLD`. The run is inside that of
+    its parent and outside those of its siblings, and includes nearby runs of its children. The following
+    cases differ:
+
+    - An element of all words of its parent covers all that the parent covers.
+    - Tags inside a word stay inside if the translation has the same word.
+    - An element without words is put before the word that follows it in the source, or after a word that it
+      touches. The spaces around it are kept.
+    - An element whose content is not translated, such as code, replaces the units that it covers.
+
+    If there are no elements of the last two kinds, the result without its tags is `target`.
     """
     page = _Page(source, target, shares, escape)
     page.queue_codes([*_closing_codes(elements)])
@@ -65,7 +82,7 @@ def placed(
 
 
 def _closing_codes(elements: Sequence[Element]) -> Iterator[Element]:
-    """Yield the closing codes of pairs that cross the borders of elements."""
+    """Yield the closing codes of pairs that cross the borders of elements, from all levels."""
     for element in elements:
         if element.opened_by:
             yield element
@@ -73,7 +90,8 @@ def _closing_codes(elements: Sequence[Element]) -> Iterator[Element]:
 
 
 class _Page:
-    """A source text, its translation, and their alignment."""
+    """The work on one text: its source, its translation with the alignment, and the parts of the result so
+    far."""
 
     def __init__(self, source: str, target: str, shares: Shares, escape: Callable[[str], str]) -> None:
         self.source, self.target, self.escape = source, target, escape
@@ -102,8 +120,13 @@ class _Page:
         }
 
     def fill(self, elements: Sequence[Element], inside: Span, room: Span, characters: Span) -> None:
-        """Append these `characters` of the translation with `elements`: the children of an element that
-        covers the source units `inside` and the target units `room`."""
+        """Append a part of the translation with its elements.
+
+        - `elements`: the children of an element, or the outermost elements.
+        - `inside`: the source units that the parent covers.
+        - `room`: the target units that the parent covers.
+        - `characters`: the part of the translation, as a span of characters.
+        """
         elements = [one for one in elements if id(one) not in self.crossing]
         covered = [self._covered(one) for one in elements]
         free = set(range(*room))
@@ -115,6 +138,7 @@ class _Page:
                 places[number], runs[number] = place, (copy, copy + 1)
         free.difference_update(first for first, _ in runs.values())
         left = [number for number in range(len(elements)) if number not in runs]
+        # Short elements choose first, because the run of a long one could take their words.
         for number in sorted(left, key=lambda n: covered[n][1] - covered[n][0]):
             is_whole = covered[number] == inside and not runs
             run = room if is_whole else self._run(elements[number], free)
@@ -139,7 +163,7 @@ class _Page:
         self._write(position, characters[1])
 
     def _write(self, start: int, end: int) -> None:
-        """Append the text between these characters of the translation, with the codes inside."""
+        """Append a span of the translation's characters, with the codes that belong inside it."""
         while self.codes and self.codes[0][:2] <= (end, 0):
             at, _, code = self.codes.popleft()
             self.parts += [self.escape(self.target[start : max(start, at)]), code]
@@ -147,8 +171,10 @@ class _Page:
         self.parts.append(self.escape(self.target[start:end]))
 
     def queue_codes(self, closing_codes: Sequence[Element]) -> None:
-        """Queue pairs of codes that cross the borders of elements. A pair covers all that is between the
-        translations of its first and its last word."""
+        """Queue the codes of pairs that cross the borders of elements, for `_write`.
+
+        A pair covers everything between the translations of its first and its last word.
+        """
         codes: list[tuple[int, int, str]] = []
         for closing in closing_codes:
             opening = closing.opened_by or closing
@@ -167,9 +193,16 @@ class _Page:
     def _point(
         self, element: Element, unit: int, inside: Span, room: Span, owners: Mapping[int, Span]
     ) -> int | None:
-        """Return the character before which to put an element without target units, or None for the end of
-        `room`. `unit` is its first source unit, or else the next one. `owners` has the run of other elements
-        for each unit that they cover."""
+        """Return the character before which an element without target units is put. None means the end of
+        `room`.
+
+        - `unit`: the first source unit of the element or, if it has none, the next one.
+        - `inside`, `room`: the source and target units of the parent.
+        - `owners`: for each target unit that another element covers, the run of that element.
+
+        An element that touches the word before it, such as a footnote mark, follows that word. Any other
+        element precedes the word that follows it.
+        """
         start = element.start
         is_glued = (
             element.end == start and inside[0] < unit < inside[1] and not self.source[start - 1].isspace()
@@ -183,9 +216,11 @@ class _Page:
         return self.spans_T[owners.get(at, (at, at))[0]][0] if room[0] <= at < room[1] else None
 
     def _spaces(self, element: Element, at: int) -> tuple[str, str]:
-        """Return the spaces to add before and after `element`, which covers nothing and is put before the
-        character `at`. Inside of brackets and before other marks, there are none, unless the source has the
-        same mark there."""
+        """Return the spaces to add before and after an element that covers nothing, each "" or " ".
+
+        The element is put before the character `at`. A space of the source is left out inside of brackets and
+        before punctuation, unless the source also has this mark there.
+        """
         before, after = self.target[max(0, at - 1) : at].strip(), self.target[at : at + 1].strip()
         source_before = self.source[max(0, element.start - 2) : element.start].rstrip()
         source_after = self.source[element.end : element.end + 2].lstrip()
@@ -194,7 +229,8 @@ class _Page:
         return " " * (element.spaced[0] and bool(is_before)), " " * (element.spaced[1] and bool(is_after))
 
     def _place_in(self, copy: int, element: Element, unit: int) -> Span | None:
-        """Return the characters of `element` in the target word `copy`, if it is a part of source `unit`."""
+        """Return the characters of `element` inside the target word `copy`, which is equal to the source word
+        `unit`. Return None if the element is not a proper part of the word."""
         start, end = self.spans_S[unit]
         # An element of length 0 at the start of a word is before it.
         is_part = start <= element.start and start < element.end <= end
@@ -203,8 +239,11 @@ class _Page:
         return (element.start + shift, element.end + shift) if is_part else None
 
     def _place_of(self, run: Span, element: Element, covered: Span) -> Span | None:
-        """Return the characters of `element` in the target units `run`. If an element that stays covers a
-        part of a word, such as code in "x-axis", it replaces only its own text, or nothing (None)."""
+        """Return the characters of `element` in the target units `run`.
+
+        If an element whose content is not translated covers only a part of a word, such as code in "x-axis",
+        it may replace only its own text. Return None if the translation does not have that text.
+        """
         start, end = self.spans_T[run[0]][0], self.spans_T[run[1] - 1][1]
         is_words = (
             element.start <= self.spans_S[covered[0]][0] and self.spans_S[covered[1] - 1][1] <= element.end
@@ -216,15 +255,17 @@ class _Page:
         return (at, at + len(text)) if at >= 0 else None
 
     def _covered(self, element: Element) -> Span:
-        """Return the source units of `element`, also those only in part. Without units, return the next one
-        as an empty span."""
+        """Return the source units of which `element` has at least one character. If it has none, the span is
+        empty, before the next unit."""
         first = bisect_right(self.spans_S, element.start, key=lambda span: span[1])
         last = bisect_left(self.spans_S, element.end, key=lambda span: span[0])
         return first, max(first, last) if element.start < element.end else first
 
     def _run(self, element: Element, free: Collection[int]) -> Span:
-        """Return the best run of `element`. Include the best run of each child, if at most `MAX_GAP` units,
-        all in `free`, are in between."""
+        """Return the best run of target units for `element`, extended by the best runs of its children.
+
+        A child's run is included if at most `MAX_GAP` units are in between, all of them in `free`.
+        """
         first, last = self._best_run(self._covered(element), free)
         for start, end in (self._best_run(self._covered(child), free) for child in element.children):
             gap = range(last, start) if last <= start else range(end, first)
@@ -241,8 +282,12 @@ class _Page:
         return first, last
 
     def _best_run(self, covered: Span, free: Collection[int]) -> Span:
-        """Return the run of target units in `free` with the highest sum of share - `THRESHOLD`. At an end, it
-        has punctuation marks only if the source units `covered` have. Without shares, it is empty."""
+        """Return the run of units in `free` with the highest sum of share - `THRESHOLD`. It is empty without
+        shares.
+
+        `covered` has the source units of the element. The run begins or ends with punctuation only if they
+        do.
+        """
         shares: dict[int, float] = defaultdict(float)
         for unit in range(*covered):
             for target, share in self.targets[unit].items():
@@ -262,8 +307,8 @@ class _Page:
         return run if only_marks or run == (0, 0) else self._with_marks(run, covered, free)
 
     def _with_marks(self, run: Span, covered: Span, free: Collection[int]) -> Span:
-        """Return `run` with the marks in `free` beside it, if marks are at that end of the source units
-        `covered`."""
+        """Extend `run` by adjacent punctuation in `free`, on a side on which the source units `covered` have
+        punctuation too."""
         first, last = run
         while self.marks_S[covered[0]] and first - 1 in free and self.marks_T[first - 1]:
             first -= 1

@@ -1,4 +1,9 @@
-"""A tokeniser of one language: normalisation, words and subwords, from a raw line to ids and back."""
+"""The tokeniser of one side: from a raw line to the ids of its subwords, and back to text.
+
+A line is first prepared: it is normalised and, with Moses, split into words. Then a subword model cuts it
+into pieces, which the vocabulary maps to ids. A symbol is a word that is never changed or cut, such as a
+language code, and has its own id.
+"""
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +21,7 @@ SIDES: tuple[Side, Side] = ("source", "target")
 
 @dataclass(frozen=True, slots=True)
 class Tokenizer:
-    """The tokeniser of one side. Its ids do not include end tokens."""
+    """The tokeniser of one side, source or target. Its ids do not include end tokens."""
 
     normalizer: Normalizer
     moses: Moses | None
@@ -24,33 +29,40 @@ class Tokenizer:
     numbering: Numbering
 
     begin: str = ""
-    """The symbol at the start of every sentence, such as a language code. Empty for none."""
+    """The symbol with which every sentence begins, such as a language code. Empty for none."""
 
     symbols_are_pieces: bool = False
-    """The subword model has the symbols as pieces, and segments them with the text, as in MADLAD-400."""
+    """True if the symbols are pieces of the subword model, which then segments them with the text. MADLAD-400
+    has such symbols."""
 
     @property
     def vocabulary(self) -> Vocabulary:
-        """The vocabulary of the ids."""
+        """The vocabulary to which the ids belong."""
         return self.numbering.vocabulary
 
     @property
     def symbols(self) -> Sequence[str]:
-        """Words with an id each that are never segmented."""
+        """The words that are never segmented and have an id each."""
         return tuple(self.numbering.symbols)
 
     def prepare(self, raw: str) -> str:
-        """Return `raw` for `encode`: normalised, in words if `moses` is set, after `begin` unless `raw` is
-        empty or begins with a symbol. Symbols stay unchanged. Preparing a text twice may split it further."""
+        """Return a raw line as `encode` needs it: normalised, split into words if `moses` is set, and after
+        `begin`.
+
+        `begin` is not added to an empty line, or a line that begins with a symbol. Symbols do not change.
+        Prepare a line only once, because Moses may split its own result further.
+        """
         return prepared(raw, self.normalizer, self.moses, self.symbols, self.begin)
 
     def encode(self, text: str) -> list[int]:
-        """Return the ids of prepared text, without an end token."""
+        """Return the ids of a prepared line, without an end token."""
         return self.segmented(text, self.subwords.encode)
 
     def segmented(self, text: str, segment: Callable[[str], list[int]]) -> list[int]:
-        """Return the ids of prepared text. Each symbol becomes its own id, and `segment` returns the pieces
-        of each run of words between symbols."""
+        """Return the ids of a prepared line, with another segmentation than that of `encode`.
+
+        `segment` is called with each run of words between symbols, and returns the numbers of its pieces.
+        """
         symbols = self.numbering.symbols
         if not symbols or self.symbols_are_pieces:
             return self.numbering.ids_of(segment(text))
@@ -60,12 +72,16 @@ class Tokenizer:
         return ids
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Return the prepared text of `ids`. If no id is unknown, the text is what `encode` got. Unknown ids
-        become the model's unknown text. If `begin` is set, omit all symbols, which are language codes."""
+        """Return the prepared text of `ids`. An unknown id becomes the unknown text of the subword model.
+
+        If `begin` is set, symbols are language codes, which are left out.
+        """
         pieces = self.numbering.pieces
         named = {i: symbol for symbol, i in self.numbering.symbols.items()}
         if self.begin:  # then symbols are language codes, which are not part of a text
             ids = [i for i in ids if i not in named]
+        # With a shared vocabulary, a model may output a piece of the other side, which this side's subword
+        # model does not know.
         if foreign := self.numbering.foreign:
             return self._decoded_with(foreign, ids)
         parts: list[str] = []
@@ -77,8 +93,12 @@ class Tokenizer:
         return " ".join(part for part in parts if part)
 
     def _decoded_with(self, foreign: Collection[int], ids: Sequence[int]) -> str:
-        """Return the text of `ids`. Ids in `foreign` are pieces of only the other side's subword model. Join
-        their vocabulary entries, with spaces for `SPACE_MARK`. Decode the other ids."""
+        """Return the text of `ids`, of which those in `foreign` are pieces of the other side's subword model
+        only.
+
+        The entries of foreign ids are joined, with spaces for `SPACE_MARK`. The subword model of this side
+        decodes the others.
+        """
         entries, parts = self.vocabulary.entries, [""]
         for is_foreign, run in groupby(ids, key=foreign.__contains__):
             run_ids = list(run)
@@ -90,15 +110,19 @@ class Tokenizer:
         return " ".join("".join(parts).split())
 
     def restore(self, text: str) -> str:
-        """Return decoded text as people write it: detokenised if `moses` is set, otherwise unchanged."""
+        """Return decoded text as people write it. It is detokenised if `moses` is set, and unchanged
+        otherwise."""
         return self.moses.detokenize(text) if self.moses else text
 
 
 def prepared(
     raw: str, normalizer: Normalizer, moses: Moses | None, symbols: Collection[str], begin: str = ""
 ) -> str:
-    """Return `raw` normalised and, with `moses`, split into words. Words in `symbols` never change. Put
-    `begin` before the text, unless the text is empty or begins with a symbol."""
+    """Return `raw` normalised and, with `moses`, split into words. Words in `symbols` do not change.
+
+    `begin` is put before the result, unless the result is empty or begins with a symbol.
+    """
+    # Most vocabularies have no symbols. Then the text need not be split into runs.
     if symbols:
         text = apart_from(symbols, lambda run: _words(run, normalizer, moses), raw)
     else:
@@ -115,12 +139,14 @@ def _words(text: str, normalizer: Normalizer, moses: Moses | None) -> str:
 
 
 def apart_from(symbols: Collection[str], change: Callable[[str], str], text: str) -> str:
-    """Return `text` with `change` applied to each run of words between symbols, without empty results."""
+    """Apply `change` to each run of words between symbols, and join the results and the symbols by spaces.
+    Empty results are left out."""
     return " ".join(part for symbol, run in _runs(text, symbols) if (part := symbol or change(run)))
 
 
 def _runs(text: str, symbols: Collection[str]) -> Iterator[tuple[str, str]]:
-    """Yield each symbol of `text` as (symbol, ""), and the words between two symbols as ("", words)."""
+    """Yield the words of `text` in order: each symbol as (symbol, ""), and the words between two symbols as
+    ("", words)."""
     for is_symbol, run in groupby(text.split(), key=lambda word: word in symbols):
         words = list(run)
         yield from ((word, "") for word in words) if is_symbol else [("", " ".join(words))]

@@ -2,8 +2,13 @@
 
 The folder contains `tokenizer.json`, the subword models, and the vocabularies with one entry per line. The
 name of a subword model or a vocabulary is "joint", "source" or "target". A file of a subword model is
-NAME.ENDING, with an ending in `ENDINGS`. A new vocabulary follows from its subword model. For any other one,
-`tokenizer.json` has the special tokens. Every trained model contains a copy of the folder.
+NAME.ENDING, with an ending in `ENDINGS`. A new vocabulary follows from its subword model. For any other
+vocabulary, `tokenizer.json` has the ids of the special tokens. Every trained model contains a copy of the
+folder.
+
+Lines are prepared before they are cut into subwords: normalised, and split into words. Symbols are words that
+never change and have an id each, such as language codes. Pieces of a subword model have numbers, and entries
+of a vocabulary have ids.
 """
 
 import hashlib
@@ -33,21 +38,23 @@ from nmt_cli.text.tokenizer import SIDES, Side, Tokenizer, prepared
 from nmt_cli.text.vocabulary import Numbering, Vocabulary, read_vocabulary
 
 START_BYTES = 1024
-"""Bytes at the start of a file that show its kind. Only SentencePiece models have zero bytes there."""
+"""The number of bytes at the start of a file that decide its kind."""
 
 WORD_LINE, WORDS_SEEN = re.compile(r"\S+(?:\s+-?[\d.]+)?"), 100
-"""A line of another toolkit's vocabulary, with or without a number, and the number of lines to look at."""
+"""A line of another toolkit's vocabulary, a word with or without a number, and the number of lines to look
+at."""
 
 FORMAT = 1
 DESCRIPTION = "tokenizer.json"
 VOCABULARY = "vocabulary.txt"
 ENDINGS = ("model", "codes", "characters.txt", "words.txt")
-"""File endings of subword models. No others are accepted, or a folder could name any file to read."""
+"""The endings of files of subword models. Others are refused, because a folder could name any file to
+read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """Everything that defines tokenisers except the subword models and vocabularies."""
+    """Everything that defines tokenisers, except for the subword models and vocabularies themselves."""
 
     kind: Kind
     joint: bool
@@ -57,20 +64,22 @@ class Recipe:
     symbols: tuple[str, ...] = ()
     byte_fallback: bool = False
     own_models: bool = False
-    """Each side has its own subword model, even if `joint` is true and they share a vocabulary."""
+    """Each side has its own subword model, even if `joint` is true, so that both sides share a vocabulary."""
     begins: tuple[str, ...] = ()
-    """The symbols at the start of source and target sentences. Empty for none on both sides, "" for none on
+    """The symbols with which source and target sentences begin. Empty for none on both sides, "" for none on
     one side."""
     bare_source: bool = False
     """Source sentences have no end token, as in models of OpenNMT and eole."""
 
     def normalizer(self) -> Normalizer:
-        """Return a new normaliser for both sides. With kind "sentencepiece", U+2581 becomes a space."""
+        """Return a new normaliser, which fits both sides. For SentencePiece, it turns U+2581 into a space."""
         return Normalizer(self.text, fold_space_mark=self.kind == "sentencepiece")
 
     def moses(self, side: Side) -> Moses | None:
-        """Return the Moses tokeniser of a side if `text.words` names it, or is "auto" with kind "bpe" or
-        "word". Otherwise, return None, which means to split text only at spaces."""
+        """Return the Moses tokeniser of a side, or None if text is only split at spaces.
+
+        `text.words` decides. With "auto", the kinds "bpe" and "word" use Moses.
+        """
         words = self.text.words
         if words == "raw" or (words == "auto" and self.kind not in ("bpe", "word")):
             return None
@@ -78,36 +87,39 @@ class Recipe:
         return Moses(lang, escape=words == "moses_escaped")
 
     def model_names(self) -> dict[Side, str]:
-        """Return the name of each side's subword model: "joint" if both sides share it, or the side."""
+        """Return the name of each side's subword model. It is "joint" if both sides share one, otherwise the
+        side."""
         return {side: side if self.own_models else name for side, name in self.vocabulary_names().items()}
 
     def vocabulary_names(self) -> dict[Side, str]:
-        """Return the name of each side's vocabulary: "joint" if both sides share it, or the side."""
+        """Return the name of each side's vocabulary. It is "joint" if both sides share one, otherwise the
+        side."""
         return {side: "joint" if self.joint else side for side in SIDES}
 
     def described(self) -> dict[str, Any]:
-        """Return all fields for JSON. As in older versions, omit false or empty fields that are newer."""
+        """Return all fields in types of JSON. Fields that older versions did not have are left out if they
+        are empty or false, so that the bytes of old folders do not change."""
         added_later = ("own_models", "begins", "bare_source")
         return {name: value for name, value in asdict(self).items() if value or name not in added_later}
 
     @property
     def placeholders(self) -> Sequence[str]:
-        """The numbered symbols of placeholders, such as ⟦1⟧, without `JOINED`."""
+        """The numbered symbols for placeholders, such as ⟦1⟧."""
         return apart(self.symbols)[0]
 
     def masked(self, source: str, target: str) -> tuple[str, str]:
-        """Return both raw texts, with shared placeholders replaced by symbols. Change nothing if `symbols`
-        has no symbols of placeholders or terms."""
+        """Return both raw texts of a pair, with placeholders that they share replaced by symbols. If the
+        vocabulary has no symbols for placeholders or terms, the texts do not change."""
         masks = JOINED in self.symbols
         return masked_pair(source, target, self.placeholders) if masks else (source, target)
 
     def begin(self, side: Side) -> str:
-        """Return the symbol at the start of every sentence of a side, or "" if `begins` is empty."""
+        """Return the symbol with which every sentence of a side begins, or "" for none."""
         return self.begins[SIDES.index(side)] if self.begins else ""
 
 
 class Preparer:
-    """A function that prepares raw lines of both sides before their subword models are learnt."""
+    """A function that prepares raw lines of both sides, for use before there are subword models."""
 
     def __init__(self, recipe: Recipe) -> None:
         self.normalized = recipe.normalizer()
@@ -116,14 +128,17 @@ class Preparer:
         self._begin = recipe.begin
 
     def __call__(self, side: Side, raw: str) -> str:
-        """Return `raw`, a line of `side`, normalised, in words, and after the side's begin symbol unless the
-        line is empty or begins with a symbol. Symbols stay unchanged."""
+        """Return a raw line of `side` normalised and split into words. Symbols do not change.
+
+        The symbol with which sentences of the side begin is added, unless the line is empty or begins with a
+        symbol.
+        """
         return prepared(raw, self.normalized, self._moses[side], self._symbols, self._begin(side))
 
 
 @dataclass(frozen=True, slots=True)
 class Tokenizers:
-    """The tokenisers of both sides, and the content of their files."""
+    """The tokenisers of both sides, with the content of their files."""
 
     recipe: Recipe
     source: Tokenizer
@@ -132,8 +147,9 @@ class Tokenizers:
 
     @property
     def fingerprint(self) -> str:
-        """A SHA-256 of all files in hexadecimal. Equal fingerprints mean that every line is treated alike."""
+        """The SHA-256 of all files, in hexadecimal. With equal fingerprints, every line gets equal ids."""
         digest = hashlib.sha256()
+        # The size is included, so that two lists of files cannot have the same bytes in sequence.
         for name, content in sorted(self.files.items()):
             digest.update(f"{name} {len(content)} ".encode() + content)
         return digest.hexdigest()
@@ -143,17 +159,21 @@ class Tokenizers:
         return self.source if side == "source" else self.target
 
     def save(self, folder: Path) -> None:
-        """Create `folder` and write all files into it. Raise `FileExistsError` if `folder` exists."""
+        """Create `folder`, and write all files into it. Raise `FileExistsError` if it exists."""
         folder.mkdir()
         for name, content in self.files.items():
             (folder / name).write_bytes(content)
 
 
 def learn_tokenizers(recipe: Recipe, config: TokenizerConfig, sample: Mapping[Side, list[str]]) -> Tokenizers:
-    """Learn tokenisers with new vocabularies from the prepared lines in `sample`.
+    """Learn subword models and create vocabularies.
 
-    `recipe` says whether both sides share a subword model. Split pieces of SentencePiece or BPE that are
-    rarer than `config.min_count` on a side. Raise `UserError` if the text does not suit the settings.
+    - `recipe`: decides, among other things, whether both sides share a subword model.
+    - `config`: the settings of learning.
+    - `sample`: the prepared lines of each side to learn from.
+
+    With `config.min_count`, pieces of SentencePiece or BPE that are rarer on a side are split there. Raise
+    `UserError` if the text does not suit the settings.
     """
     plain = {side: _without_symbols(lines, recipe.symbols) for side, lines in sample.items()}
     names = recipe.model_names()
@@ -167,12 +187,13 @@ def learn_tokenizers(recipe: Recipe, config: TokenizerConfig, sample: Mapping[Si
         for side in SIDES:
             model = models[names[side]]
             ids = Numbering.new(recipe.symbols, model.entries).ids
+            # `tokenizer.json` stores ids, and `_tokenizer` maps them back to pieces.
             rare[side] = [ids[piece] for piece in too_rare(model, plain[side], config.min_count)]
     return _assembled(recipe, {name: model.files() for name, model in models.items()}, rare, {})
 
 
 def _learnt(name: str, lines: list[str], config: TokenizerConfig) -> Subwords:
-    """Learn a subword model from `lines`. Errors begin with `name`, the name of its vocabulary."""
+    """Learn a subword model from `lines`. Errors begin with `name`, that of its vocabulary."""
     try:
         return learn(lines, config)
     except UserError as error:
@@ -182,10 +203,13 @@ def _learnt(name: str, lines: list[str], config: TokenizerConfig) -> Subwords:
 def adopt_tokenizers(
     recipe: Recipe, models: Mapping[str, Path], sample: Mapping[Side, list[str]]
 ) -> Tokenizers:
-    """Build tokenisers with existing subword models and new vocabularies. Raise `UserError` for a bad file.
+    """Build tokenisers with existing subword models, and create new vocabularies.
 
-    `models` has the path of each model by name: by kind, a `.model` file or BPE codes. For BPE, take the
-    alphabet from the codes and the prepared lines in `sample`.
+    - `recipe`: its kind is that of the models, "sentencepiece" or "bpe".
+    - `models`: the file of each model by its name: a SentencePiece model, or codes of subword-nmt.
+    - `sample`: the prepared lines of each side. For BPE, their characters get entries too.
+
+    Raise `UserError` if a file does not fit.
     """
     names = recipe.model_names()
     contents: dict[str, dict[str, bytes]] = {}
@@ -198,14 +222,15 @@ def adopt_tokenizers(
             codes = content.decode("utf-8-sig")
             lines = [line for side in SIDES if names[side] == name for line in sample[side]]
             alphabet = set(" ".join(_without_symbols(lines, recipe.symbols)))
+            # The sample may lack characters that the codes merge.
             alphabet |= bpe.characters_of(bpe.parse_codes(codes))
             contents[name] = Bpe(codes, "".join(sorted(alphabet - {" "}))).files()
     return _assembled(recipe, contents, {side: [] for side in SIDES}, {})
 
 
 def _adopted_pieces(content: bytes) -> dict[str, bytes]:
-    """Return the files of a SentencePiece model. Raise `UserError` with the forms of subword models if it is
-    none."""
+    """Return the files of a SentencePiece model, given the content of its file. Raise `UserError` if it is
+    none. The message says which files can be used instead."""
     try:
         return Pieces(content).files()
     except UserError as error:
@@ -219,8 +244,8 @@ def _adopted_pieces(content: bytes) -> dict[str, bytes]:
 
 
 def _is_word_list(content: bytes) -> bool:
-    """Return whether `content` is another toolkit's vocabulary: a text with a word and perhaps a number in
-    each line. These are "word 123" (fairseq), "word<TAB>-5.2" (SentencePiece) and "word: 7" (Marian)."""
+    """Return whether `content` is another toolkit's vocabulary. Then each line has a word and perhaps a
+    number: "word 123" (fairseq), "word<TAB>-5.2" (SentencePiece) or "word: 7" (Marian)."""
     try:
         lines = content.decode("utf-8-sig").splitlines()[:WORDS_SEEN]
     except UnicodeDecodeError:
@@ -229,10 +254,11 @@ def _is_word_list(content: bytes) -> bool:
 
 
 def kind_of_file(path: Path) -> Kind:
-    """Return the kind of subword model in a file: "bpe" if it begins with `#version:`, else "sentencepiece".
-    Raise `UserError` if unreadable."""
+    """Return the kind of subword model in a file: "bpe" if it begins with `#version:`, otherwise
+    "sentencepiece". Raise `UserError` if the file cannot be read."""
     try:
         with path.open("rb") as file:
+            # Windows programs begin UTF-8 files with a byte order mark.
             start = file.read(START_BYTES).removeprefix(BOM_UTF8)
     except OSError as error:
         raise UserError(f"{path} can't be read: {error.strerror}. Check the path.") from error
@@ -242,16 +268,24 @@ def kind_of_file(path: Path) -> Kind:
 def numbered_tokenizers(
     recipe: Recipe, models: Mapping[Side, Mapping[str, bytes]], vocabularies: Mapping[Side, Vocabulary]
 ) -> Tokenizers:
-    """Build tokenisers with existing `vocabularies`, such as other toolkits'. `models` has each side's
-    subword model by file ending. Pieces without an entry are unknown. If all are, raise `UserError`."""
+    """Build tokenisers with existing subword models and vocabularies, such as those of other toolkits.
+
+    - `models`: the files of each side's subword model, by their endings.
+    - `vocabularies`: the vocabulary of each side.
+
+    A piece that has no entry is unknown. Raise `UserError` if no piece has one.
+    """
     contents = {name: models[side] for side, name in recipe.model_names().items()}
     by_name = {name: vocabularies[side] for side, name in recipe.vocabulary_names().items()}
     return _assembled(recipe, contents, {side: [] for side in SIDES}, by_name)
 
 
 def load_tokenizers(folder: Path) -> Tokenizers:
-    """Load the tokenisers that `Tokenizers.save` wrote. Raise `UserError` for another format, or a missing or
-    damaged file. Also raise it if a vocabulary does not fit its subword model."""
+    """Load the tokenisers in a folder that `Tokenizers.save` wrote.
+
+    Raise `UserError` if the folder has another format, a file is missing or damaged, or a vocabulary does not
+    fit its subword model.
+    """
     with _explained(folder):
         description = parsed_json(read_ordinary(folder / DESCRIPTION))
         if description["format"] != FORMAT:
@@ -263,6 +297,7 @@ def load_tokenizers(folder: Path) -> Tokenizers:
             raise UserError(
                 f"{DESCRIPTION}: begins is {[*recipe.begins]}, not a symbol for each side. Copy it again."
             )
+        # A description from outside could name any file to read as a part of the model.
         if unexpected := [ending for ending in description["files"] if ending not in ENDINGS]:
             raise UserError(
                 f"{DESCRIPTION} names a file of unknown kind {unexpected[0]!r}. Copy the folder again."
@@ -282,13 +317,19 @@ def load_tokenizers(folder: Path) -> Tokenizers:
                 raise UserError(
                     f"{file} is not the vocabulary of the subword model in the folder. Copy both again."
                 )
+        # The files are kept as they are on disk. A folder of another version may be formatted differently,
+        # and its fingerprint must stay.
         return replace(loaded, files={name: read_ordinary(folder / name) for name in loaded.files})
 
 
 @contextmanager
 def _explained(path: Path) -> Iterator[None]:
-    """Turn errors in the block into `UserError` with `path`, the file or folder that is read.
-    `FileNotFoundError` means a missing file. `LookupError`, `TypeError` and `ValueError` mean damage."""
+    """Turn errors of the block into `UserError` with a remedy. `path` is the file or folder that the block
+    reads.
+
+    `FileNotFoundError` means a missing file, and `LookupError`, `TypeError` and `ValueError` mean a damaged
+    one.
+    """
     try:
         yield
     except UserError as error:
@@ -305,8 +346,12 @@ def _assembled(
     rare: Mapping[Side, list[int]],
     vocabularies: Mapping[str, Vocabulary],
 ) -> Tokenizers:
-    """Build tokenisers and their files. `contents` has the files of each model by model name and ending.
-    `rare` has ids of each side to split further. If `vocabularies` is empty, number new ones."""
+    """Build tokenisers, and the content of their files.
+
+    - `contents`: the files of each subword model, by the name of the model and their endings.
+    - `rare`: for each side, the ids of pieces that are split into smaller ones.
+    - `vocabularies`: the existing vocabularies by name. If empty, new ones are created.
+    """
     names = recipe.vocabulary_names()
     sides = {
         side: _tokenizer(recipe, side, contents[model], rare[side], vocabularies.get(names[side]))
@@ -331,8 +376,13 @@ def _assembled(
 def _tokenizer(
     recipe: Recipe, side: Side, content: Mapping[str, bytes], rare: list[int], vocabulary: Vocabulary | None
 ) -> Tokenizer:
-    """Build one side's tokeniser. `content` has the subword model by file ending. `rare` has ids of pieces to
-    split further. If `vocabulary` is None, number a new one. Separate vocabularies may lack symbols."""
+    """Build the tokeniser of one side.
+
+    - `content`: the files of its subword model, by their endings.
+    - `rare`: the ids of pieces that are split into smaller ones.
+    - `vocabulary`: an existing vocabulary, or None to create one. If the sides do not share it, it may lack
+      symbols.
+    """
     model = _model(recipe, content, [])
     if vocabulary:
         vocabulary = replace(vocabulary, bare=recipe.bare_source and side == "source")
@@ -352,17 +402,18 @@ def _tokenizer(
 
 
 def _without_symbols(lines: Iterable[str], symbols: Sequence[str]) -> list[str]:
-    """Return the lines without the words that are symbols."""
+    """Return the lines without words that are symbols."""
     if not symbols:
         return list(lines)
     return [" ".join(word for word in line.split() if word not in symbols) for line in lines]
 
 
 def _model(recipe: Recipe, content: Mapping[str, bytes], rare: list[int]) -> Subwords:
-    """Build the subword model of `recipe.kind` from its files. Raise `ValueError` for an unknown kind.
+    """Load the subword model of `recipe.kind` from its files. Raise `ValueError` for an unknown kind.
 
-    `content` has the bytes of each file by its ending in `ENDINGS`. `rare` has the numbers of pieces, not
-    ids, that are split further. The kinds "char" and "word" ignore `rare`.
+    - `content`: its files, by their endings.
+    - `rare`: the numbers of pieces, not ids, that are split into smaller ones. Only SentencePiece and BPE use
+      them.
     """
     match recipe.kind:
         case "sentencepiece":

@@ -1,8 +1,8 @@
-"""Variations of training pairs: another case, no full stop, typos, copies, placeholders.
+"""Variations of training pairs: other case, no full stop, typos, copies, placeholders.
 
-A pair is a source and a target, raw or prepared. `symbols` are the words of the vocabulary that never change,
-such as language codes. `masks` are those symbols that replace placeholders in prepared text. For raw text it
-is empty.
+A pair is a source and a target, raw or prepared. In prepared text, `symbols` are the words of the vocabulary
+that never change, such as language codes, and `masks` are those symbols that replace placeholders. For raw
+text, both are empty.
 """
 
 import re
@@ -23,16 +23,17 @@ Pair = tuple[str, str]
 END_MARKS = ".!?…。！？।؟۔"
 WORDS_PER_TYPO = 8
 ESCAPE = re.compile("&(?:amp|apos|quot|lt|gt);", re.IGNORECASE)
-"""An escape in the words of `moses_escaped`. It is one character, whatever the case of the text."""
+"""An escaped character in text that Moses has split with escapes. A typo or another case must not break
+it."""
 
 SHORTEST_MISTYPED = 3
-"""Minimum letters of a word with a typo. Shorter words would become other words."""
+"""The minimum number of letters of a word that gets a typo. A shorter word would become another word."""
 
 COUNTS = (1, 1, 2, 3)
-"""Numbers of placeholders that a pair may get, with equal probability."""
+"""The numbers of placeholders that a pair may get. Each item has the same probability."""
 
 BEFORE_END, JOINED_TO_WORD = 0.2, 0.1
-"""Probability that a placeholder comes before the final punctuation, and that it is joined to a word."""
+"""The probability that a placeholder is put before the final punctuation, and that it is joined to a word."""
 
 NAMES = ("name", "user", "count", "date", "first_name", "order", "total", "file", "city", "link")
 HOSTS = ("example.org", "www.example.com", "shop.example.net", "a.example")
@@ -41,11 +42,16 @@ HOSTS = ("example.org", "www.example.com", "shop.example.net", "a.example")
 def varied(
     kind: Variation, pair: Pair, random: Random, symbols: Collection[str] = (), masks: Sequence[str] = ()
 ) -> Pair:
-    """Return `pair` with the variation `kind`, drawn from `random`. Words in `symbols` never change.
+    """Return a training pair changed by the variation `kind`, with random numbers from `random`.
 
-    "upper", "lower", "title" and "unended" change both texts. "typos" changes only the source. "copies" puts
-    the target on both sides. "placeholders" inserts 1 to 3 placeholders on both sides. These are symbols from
-    `masks`, or random texts such as URLs if `masks` is empty.
+    - "upper", "lower", "title" change the case of both texts. "unended" removes the final punctuation of
+      both.
+    - "typos" changes only the source.
+    - "copies" puts the target on both sides.
+    - "placeholders" inserts 1 to 3 placeholders into both texts. They are symbols from `masks`, or random
+      texts such as URLs if `masks` is empty.
+
+    Words in `symbols` never change.
     """
     match kind:
         case "upper" | "lower" | "title":
@@ -64,10 +70,11 @@ def varied(
 
 
 def _changed(text: str, change: Callable[[str], str], symbols: Collection[str]) -> str:
-    """Return `text` with `change` applied to each part between words in `symbols` and placeholders."""
+    """Apply `change` to `text`, except to words in `symbols` and to placeholders."""
     if symbols:
         return apart_from(symbols, lambda run: _changed(run, change, ()), text)
     parts, end = [], 0
+    # An address in another case, or with a typo, would teach the model to change addresses.
     for match in MASKED.finditer(text):
         parts += [change(text[end : match.start()]), match[0]]
         end = match.end()
@@ -75,7 +82,7 @@ def _changed(text: str, change: Callable[[str], str], symbols: Collection[str]) 
 
 
 def titled(text: str) -> str:
-    """Return `text` with the first character of each word in upper case. Other characters stay."""
+    """Return `text` with the first character of each word in upper case. Other characters do not change."""
     return " ".join(word[:1].upper() + word[1:] for word in text.split(" "))
 
 
@@ -88,8 +95,11 @@ CASES: dict[str, Callable[[str], str]] = {"upper": capitals, "lower": str.lower,
 
 
 def unended(pair: Pair) -> Pair:
-    """Return both texts without final punctuation, and without spaces or `JOINED` before it. If either text
-    lacks final punctuation or has one character, return `pair`. A text of only punctuation stays."""
+    """Remove the final punctuation of both texts, with spaces and `JOINED` before it.
+
+    If one of the texts has no final punctuation or only one character, the pair does not change. A text that
+    consists of punctuation does not change either.
+    """
     if all(len(text) > 1 and text[-1] in END_MARKS for text in pair):
         stripped = (text.rstrip(END_MARKS).rstrip().removesuffix(JOINED).rstrip() for text in pair)
         source, target = (short or text for short, text in zip(stripped, pair, strict=True))
@@ -98,20 +108,25 @@ def unended(pair: Pair) -> Pair:
 
 
 def copied(pair: Pair, symbols: Collection[str]) -> Pair:
-    """Return the target as source and target. The new source begins with the old source's symbols, such as a
-    language code, without the target's."""
+    """Return a pair with the target text on both sides. The source keeps the symbols at its start, such as a
+    language code, in place of those of the target."""
     tags, target = _tags(pair[0], symbols), _tags(pair[1], symbols)
+    # The symbols of the source decide the target language, so they must not change.
     return " ".join([*tags, *pair[1].split(" ")[len(target) :]]), pair[1]
 
 
 def _tags(text: str, symbols: Collection[str]) -> list[str]:
-    """Return the symbols at the start of a text, such as a language code, except those of placeholders."""
+    """Return the symbols at the start of a text, such as a language code. Symbols of placeholders do not
+    count."""
     return [*takewhile(lambda word: word in symbols and not OURS.fullmatch(word), text.split(" "))]
 
 
 def mistyped(text: str, random: Random) -> str:
-    """Return `text` with a typo in 1 + (number of words // `WORDS_PER_TYPO`) random words, or fewer. Leave
-    out words with under `SHORTEST_MISTYPED` letters or with an escape."""
+    """Return `text` with random typos: one, and one more for every `WORDS_PER_TYPO` words.
+
+    A word gets at most one typo. Words with less than `SHORTEST_MISTYPED` letters, or with an escape such as
+    &apos;, get none. So there may be fewer typos in a text of short words.
+    """
     words = text.split(" ")
     long = [
         i
@@ -124,8 +139,8 @@ def mistyped(text: str, random: Random) -> str:
 
 
 def _mistyped_word(word: str, random: Random) -> str:
-    """Return `word` with a random letter dropped, doubled, swapped with the next character (if any), or
-    replaced by a random letter of the word, perhaps by itself. All four are equally likely."""
+    """Return `word` with a typo in a random letter. The letter is dropped, doubled, swapped with the next
+    character, or replaced by another letter of the word, with equal probability."""
     index = random.choice([i for i, letter in enumerate(word) if letter.isalpha()])
     before, letter, after = word[:index], word[index], word[index + 1 :]
     match random.randrange(4):
@@ -140,9 +155,12 @@ def _mistyped_word(word: str, random: Random) -> str:
 
 
 def with_placeholder(pair: Pair, random: Random, symbols: Collection[str], masks: Sequence[str]) -> Pair:
-    """Return `pair` with a placeholder at about the same place in both sides, after any leading `symbols`.
-    Draw a mask from `masks` that neither side has, or random text if `masks` is empty. If all masks are used,
-    return `pair`. Sometimes put it before the final punctuation, or join it to a word."""
+    """Insert a placeholder into both texts, at about the same position, after symbols at the start.
+
+    It is a random item of `masks` that neither text has, or a random text if `masks` is empty. If all masks
+    are used, the pair does not change. Sometimes the placeholder is put before the final punctuation, or
+    joined to a word.
+    """
     unused = [mask for mask in masks if mask not in pair[0].split() and mask not in pair[1].split()]
     if masks and not unused:
         return pair
@@ -161,14 +179,18 @@ def with_placeholder(pair: Pair, random: Random, symbols: Collection[str], masks
 
 
 def _before_end(text: str, placeholder: str, join: str) -> str:
-    """Return `text` with a placeholder, followed by `join`, before the final punctuation."""
+    """Insert a placeholder and then `join` before the final punctuation of `text`."""
     body = text.rstrip(END_MARKS)
     return f"{body.rstrip()} {placeholder}{join}{text[len(body) :]}"
 
 
 def _inserted(text: str, placeholder: str, separator: str, position: float, first: int) -> str:
-    """Return `text` with a placeholder before a word. `position` 0 means word number `first`, and 1 the end.
-    Put `separator` before the placeholder, or a space if no word is between it and word `first`."""
+    """Insert a placeholder before a word of `text`.
+
+    - `separator`: put between the placeholder and the word before it.
+    - `position`: 0 for the position before word number `first`, up to 1 for the end.
+    - `first`: the number of symbols at the start of `text`, after which a space is put, never `separator`.
+    """
     words = text.split(" ")
     index = first + int(position * (len(words) + 1 - first))
     before, after = " ".join(words[:index]), " ".join(words[index:])

@@ -1,8 +1,9 @@
 """Vocabularies: the entry of each id, the special tokens, and the mapping between pieces and ids.
 
 The file of a vocabulary has one entry per line, in the order of the ids. A subword model numbers its pieces
-independently of the vocabulary, and a `Numbering` maps these numbers to ids. No text becomes a special token,
-not even `</s>`, because a special token is not a piece.
+in its own way, and a `Numbering` maps these numbers to ids. Special tokens are the end, start and unknown
+token and padding. They are not pieces, so no text becomes a special token, not even `</s>`. In
+`tokenizer.json`, they are called marks.
 """
 
 from array import array
@@ -15,10 +16,12 @@ from nmt_cli.errors import UserError
 from nmt_cli.setting_values import is_unicode
 
 NEW_MARKS = ("</s>", "<unk>")
-"""The first entries of a new vocabulary: the end token, also used as start token, and the unknown token."""
+"""The first entries of a new vocabulary. `</s>` is the end token and also the start token, `<unk>` the
+unknown token."""
 
 MULTIPLE = 8
-"""New vocabularies are padded to a multiple of this size, for which matrix products are faster."""
+"""The size of a new vocabulary is padded to a multiple of this number, because matrix products are faster
+then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,20 +35,25 @@ class Vocabulary:
     """The id that ends every sentence."""
 
     start: int | None
-    """The id at the start of the decoder's input. None for a vector of zeros instead."""
+    """The id with which the input of the decoder begins. None means a vector of zeros instead."""
 
     unknown: int
     """The id of text without an entry."""
 
     never: tuple[int, ...] = ()
-    """Ids that search never produces, such as padding. A setting decides about the unknown token."""
+    """The ids that search never outputs, such as padding. Whether it outputs the unknown token is a
+    setting."""
 
     bare: bool = False
-    """Sentences have no end token. This follows from `Recipe.bare_source`, and is not in `marks`."""
+    """True if sentences have no end token. It is not stored in `marks`, because `Recipe.bare_source` decides
+    it."""
 
     def __post_init__(self) -> None:
-        """Raise `UserError` if a special token's id is out of range, or an entry is not Unicode text. Also
-        raise it if the end and unknown token are equal, or if either is in `never`."""
+        """Raise `UserError` if the special tokens or the entries are impossible.
+
+        The id of a special token may be out of range, the end and the unknown token may be equal, or one of
+        them may be in `never`. An entry may not be Unicode text.
+        """
         marks = {"end": [self.end], "unknown": [self.unknown], "never": self.never}
         marks["start"] = [] if self.start is None else [self.start]
         for name, ids in marks.items():
@@ -64,12 +72,14 @@ class Vocabulary:
 
     @property
     def marks(self) -> dict[str, Any]:
-        """The fields of special tokens by name, in types of JSON."""
+        """The ids of the special tokens, in types of JSON."""
         return {"end": self.end, "start": self.start, "unknown": self.unknown, "never": list(self.never)}
 
     def ended(self, tokens: Sequence[int]) -> list[int]:
-        """Return a new list of `tokens`, the ids of a sentence, followed by the end token. If `bare`, add the
-        end token only to an empty sentence, because attention needs a token."""
+        """Return the ids of a sentence followed by the end token, as a new list.
+
+        If `bare`, only an empty sentence gets an end token, because attention needs at least one token.
+        """
         return [*tokens] if self.bare and tokens else [*tokens, self.end]
 
     def file(self) -> bytes:
@@ -78,8 +88,11 @@ class Vocabulary:
 
 
 def read_vocabulary(content: bytes, marks: Mapping[str, Any]) -> Vocabulary:
-    """Return the vocabulary of a file's `content`. `marks` has the form of `Vocabulary.marks`. Raise
-    `UserError` for a repeated entry, a last line that is cut off, or an invalid special token."""
+    """Return the vocabulary in the content of a file. `marks` has the ids of special tokens, as
+    `Vocabulary.marks` returns them.
+
+    Raise `UserError` for a repeated entry, a last line without a line end, or an impossible special token.
+    """
     entries = content.decode().split("\n")
     if entries.pop():
         raise UserError("the vocabulary file ends within a line. Copy it again.")
@@ -94,31 +107,37 @@ def read_vocabulary(content: bytes, marks: Mapping[str, Any]) -> Vocabulary:
 
 @dataclass(frozen=True, slots=True)
 class Numbering:
-    """The mapping between the numbers of a subword model's pieces and the ids of a vocabulary."""
+    """The mapping between the pieces of a subword model and the ids of a vocabulary."""
 
     vocabulary: Vocabulary
     symbols: Mapping[str, int]
-    """Ids of the words that are never segmented."""
+    """The id of each symbol. A symbol is a word that is never segmented."""
 
     ids: "array[int]"
-    """The id of each piece by number, and last the id of the unknown token, for `UNKNOWN_PIECE` (-1)."""
+    """The id of each piece by its number. The last item is the id of the unknown token, so that the index
+    `UNKNOWN_PIECE` (-1) returns it."""
 
     pieces: Mapping[int, int]
     """The number of the piece of each id. Ids without a piece are left out."""
 
     foreign: Collection[int] = ()
-    """Ids of pieces that only the other side's subword model has, if both sides share a vocabulary."""
+    """Ids of pieces that only the other side's subword model has. There are some if both sides share a
+    vocabulary, but not a subword model."""
 
     def ids_of(self, pieces: Sequence[int]) -> list[int]:
-        """Return the id of each piece, given by its number. `UNKNOWN_PIECE` becomes the unknown token."""
+        """Return the id of each piece, given by its number. `UNKNOWN_PIECE` becomes the id of the unknown
+        token."""
         if len(pieces) > 1:  # one call of C instead of a loop: this runs for every sentence
             return list(itemgetter(*pieces)(self.ids))
         return [self.ids[piece] for piece in pieces]
 
     @classmethod
     def new(cls, symbols: Sequence[str], pieces: Sequence[str | None]) -> "Numbering":
-        """Return the numbering of a new vocabulary: special tokens, `symbols`, `pieces` and padding. `pieces`
-        has texts by number. A piece with text None gets no entry and is unknown."""
+        """Create a vocabulary for a subword model, and return the numbering.
+
+        Its entries are special tokens, `symbols`, `pieces` and padding, in this order. `pieces` has the text
+        of each piece. A piece without text (None) gets no entry, and the id of the unknown token.
+        """
         entries = [*NEW_MARKS, *symbols, *(piece for piece in pieces if piece is not None)]
         padding = -len(entries) % MULTIPLE
         end, unknown = (NEW_MARKS.index(mark) for mark in ("</s>", "<unk>"))
@@ -137,9 +156,12 @@ class Numbering:
     def over(
         cls, vocabulary: Vocabulary, symbols: Sequence[str], pieces: Sequence[str | None]
     ) -> "Numbering":
-        """Return the numbering of `vocabulary`. `pieces` has texts by number. A piece without an entry, or
-        spelt like a special token, is unknown. Entries left over, except special tokens, are `foreign`. Raise
-        `UserError` if a symbol, or every piece, lacks an entry."""
+        """Return the numbering of an existing vocabulary. `pieces` has the text of each piece.
+
+        A piece that has no entry, or is spelt like a special token, gets the id of the unknown token. Entries
+        that are no piece, symbol or special token are `foreign`. Raise `UserError` if a symbol has no entry,
+        or no piece has one.
+        """
         # A piece may be spelt like a special token, but never gets its id.
         marks = {vocabulary.end, vocabulary.start, vocabulary.unknown, *vocabulary.never}
         id_of: dict[str | None, int] = {
@@ -156,8 +178,7 @@ class Numbering:
 
     @classmethod
     def _of(cls, vocabulary: Vocabulary, symbols: Mapping[str, int], ids: Sequence[int]) -> "Numbering":
-        """Return the numbering in which piece N has the id ids[N]. Leave pieces with the unknown id out of
-        `pieces`."""
+        """Return the numbering in which piece N has the id `ids[N]`."""
         # The unknown token belongs to no piece, so that it decodes to `UNKNOWN_TEXT`.
         pieces = {i: piece for piece, i in enumerate(ids) if i != vocabulary.unknown}
         # An array, because NumPy can use its memory to look up all pieces of a block of lines at once.
@@ -165,5 +186,5 @@ class Numbering:
 
 
 def reserved(symbols: Sequence[str]) -> int:
-    """Return the number of special tokens and symbols, which come first in a new vocabulary."""
+    """Return the number of entries in a new vocabulary before the first piece: special tokens and symbols."""
     return len(NEW_MARKS) + len(symbols)

@@ -1,6 +1,6 @@
-"""XML as an independent parser reads it: damaged documents are refused, and translations keep all tags.
+"""Checks of XML by an independent parser, expat: that a document is well-formed, and that no tag was lost.
 
-The parser, expat, fetches nothing. It does not get the declarations of a document, so it expands no entity.
+Expat fetches nothing. The declarations of a document are hidden from it, so it expands no entity.
 """
 
 import re
@@ -14,27 +14,29 @@ PROLOG = re.compile(
     rf"\ufeff?(?P<xml><\?xml\s.*?\?>)?(?:\s++|<\?.*?\?>|<!--.*?-->)*+(?:{DOCTYPE}\[(?P<subset>{SUBSET})\])?",
     re.DOTALL,
 )
-"""What is before the root element, with the declarations of the document."""
+"""The text before the root element, with the declarations of the document."""
 
 LETTERS = re.compile(rf"(?=[^\x00-\x7f])[{NAME_PART}]")
-"""A character of names outside ASCII."""
+"""A character outside ASCII that a name of XML may contain."""
 
 UNFINISHED = {
     expat.errors.codes[expat.errors.XML_ERROR_NO_ELEMENTS],
     expat.errors.codes[expat.errors.XML_ERROR_UNCLOSED_TOKEN],
 }
-"""Errors at the end of a document that ends too early."""
+"""The errors of expat that mean that a document ends too early."""
 
 LONGEST_NAME = 50
-"""Maximum number of characters of a name in a message."""
+"""The maximum number of characters of a name in a message."""
 
 Tag = tuple[str, ...]
-"""The kind of a tag, its name or content, and its attributes."""
+"""A start tag, comment or instruction: its kind, its name or content, and its attributes."""
 
 
 def tags_of(document: str) -> Counter[Tag]:
-    """Count the equal start tags, comments and instructions of an XML document. Entities may be undefined.
-    Raise `UserError` with the position of the first error if the document is not well-formed."""
+    """Count the start tags, comments and instructions of an XML document. Equal ones have one count.
+
+    Entities may be undefined. Raise `UserError` with line and column if the document is not well-formed.
+    """
     text = document
     for start, end in map(PROLOG.match(document).span, ("xml", "subset")):  # type: ignore[union-attr]
         if start >= 0:  # Spaces keep the positions of errors.
@@ -49,11 +51,14 @@ def tags_of(document: str) -> Counter[Tag]:
     try:
         return _tags(text.translate(letters))
     except UserError as error:
+        # The message must name the letters of the document.
         own = {ord(new): chr(old) for old, new in letters.items()}
         raise UserError(error.message.translate(own)) from None
 
 
 def _tags(document: str) -> Counter[Tag]:
+    """Count as `tags_of`, for a document without declarations whose names have only letters that expat
+    knows."""
     tags, opened = Counter[Tag](), list[str]()
 
     def start(name: str, attributes: list[str]) -> None:
@@ -78,6 +83,7 @@ def _tags(document: str) -> Counter[Tag]:
         parser.Parse(document.encode("utf-8", "surrogatepass"), True)
     except expat.ExpatError as error:
         inside = f" inside <{opened[-1][:LONGEST_NAME]}>" if opened else ""
+        # Expat's own message for a truncated file, "no element found", does not help.
         if error.code in UNFINISHED and inside:
             raise UserError(f"the file ends{inside}. Copy it again, or close the element.") from None
         reason = expat.ErrorString(error.code)
@@ -87,8 +93,11 @@ def _tags(document: str) -> Counter[Tag]:
 
 
 def check_tags(source: str, result: str) -> None:
-    """Raise `RuntimeError` unless the document `result` has the tags of `source`, in any order. Both may be
-    fragments. A `source` that is not well-formed is not compared."""
+    """Raise `RuntimeError` unless a translated document has the same tags as its source, in any order.
+
+    Both may be fragments without a root element. If `source` is not well-formed, nothing is compared.
+    """
+    # A fragment has no root element, which XML requires. So it is read again inside one.
     for before, after in ("", ""), ("<a>", "</a>"):
         try:
             expected = tags_of(before + source + after)

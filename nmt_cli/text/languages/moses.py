@@ -1,4 +1,4 @@
-"""Tokenisation and detokenisation in the style of Moses."""
+"""Tokenisation and detokenisation in the style of Moses, by the package sacremoses."""
 
 import re
 from functools import cached_property
@@ -11,14 +11,18 @@ STAND_IN = re.compile(r"((?:DOT)+MULTI)")
 
 
 class Moses:
-    """Tokenisation and detokenisation of one language. Unless `escape` is set, `&` stays `&`."""
+    """A tokeniser and detokeniser of one language.
+
+    With `escape`, special characters such as `&` and `'` become entities in tokenised text, and are restored
+    by `detokenize`. Without it, they do not change.
+    """
 
     def __init__(self, lang: str, *, escape: bool = False) -> None:
         self._lang, self._escape = iso_code(lang), escape
 
     def tokenize(self, text: str) -> str:
-        """Return the words and punctuation of `text` with single spaces between. Change only whitespace, and
-        characters to escape."""
+        """Split `text` into words and punctuation marks, separated by single spaces. No other character
+        changes, except for entities if `escape` is set."""
         parts = [
             part
             if STAND_IN.fullmatch(part)
@@ -28,7 +32,8 @@ class Moses:
         return " ".join(" ".join(parts).split())
 
     def detokenize(self, text: str) -> str:
-        """Return `text`, words with spaces between, as running text. The original may have been different."""
+        """Join words that are separated by spaces into running text. The rules guess the spaces, so the
+        result may differ from the text before `tokenize`."""
         return str(self._detokenizer.detokenize(text.split(), unescape=self._escape))
 
     @cached_property

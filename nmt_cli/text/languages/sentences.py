@@ -1,4 +1,7 @@
-"""Sentence splitting by rules about end punctuation, the text before it and the text after it."""
+"""Sentence splitting by rules, without a model.
+
+A rule looks at end punctuation, at the text before it, such as an abbreviation, and at the text after it.
+"""
 
 import re
 from collections.abc import Iterator
@@ -7,22 +10,25 @@ from itertools import pairwise
 from nmt_cli.language import iso_code
 
 CLOSING = "\"'”’“»«›‹)\\]}」』）】》〉〟"
-"""Quotes and brackets that may close after end punctuation. Some open in one language and close in others."""
+"""Quotes and brackets that may follow end punctuation. Some of them open in one language and close in
+others."""
 
 MARKS = ".!?;…‥؟۔।॥։።\u037e\u17d4\u17d5"
 DENSE_MARKS = "。！？｡।॥"
 """Punctuation that ends a sentence even if no space follows."""
 
 BREAKS = "\n\r\v\f\x1c-\x1e\x85\u2028\u2029"
-"""Line breaks of any program. They always end a sentence."""
+"""Line breaks of all programs. They always end a sentence."""
 
 BOUNDARY = re.compile(
     rf"(?P<marks>[{MARKS}{DENSE_MARKS}](?:(?<![{DENSE_MARKS}”’」])[“‘]|(?![“‘])[{MARKS}{DENSE_MARKS}{CLOSING}])*+)"
     rf"(?:[ \xa0\u202f][»›](?=\s|$))?|[{BREAKS}]"
 )
-"""A possible end of a sentence: a run of end punctuation and closing characters, or a line break. The
-quantifier is possessive, so that matching takes linear time. French has a space before a closing quote. After
-a Chinese full stop, “ opens a quotation."""
+"""A possible end of a sentence: a line break, or end punctuation with closing characters.
+
+The quantifiers are possessive, so that matching takes linear time. French has a space before a closing quote.
+After a Chinese full stop, “ opens a quotation.
+"""
 
 SPACES = re.compile(r"\s*+")
 NO_BREAK_SPACES = re.compile("[\xa0\u202f\u2007]+$")
@@ -35,12 +41,12 @@ CONTINUES = re.compile(
 """A clause after a quotation that names the speaker. In Chinese, it ends in a verb of speech."""
 
 CONTEXT = 32
-"""Characters before end punctuation that are examined."""
+"""The number of characters before end punctuation that the rules look at."""
 
 WORD = re.compile(r"[^\s\"'“„”’‘‚«»‹›(\[{—–/]*$")
 WITH_STOPS = re.compile(r"(?:[^\W\d_]{1,2}\.)+[^\W\d_]{1,2}")
 ENDING = ("a.m", "p.m")
-"""Abbreviations that often end a sentence. They do so if no lower-case letter follows."""
+"""Abbreviations that often end a sentence. They do, unless a lower-case letter follows."""
 
 UNIT = re.compile(r"\d\s?[^\W\d_]$")
 DOUBLED = re.compile(r"([^\W\d_])\1$")
@@ -89,29 +95,29 @@ ABBREVIATIONS: dict[str, frozenset[str]] = {
         "uk": "вул просп пл буд проф акад доц ім гр див напр обл",
     }.items()
 }
-"""Abbreviations by language that a name or a noun may follow. Those that often end a sentence, such as
-"etc.", are not included, because a lower-case letter after them is sufficient evidence."""
+"""By language, abbreviations that a name or a noun may follow. Abbreviations that often end a sentence, such
+as "etc.", are not included: if a lower-case letter follows, the sentence continues anyway."""
 
 ANYWHERE = ABBREVIATIONS["en"] | frozenset(
     "hr sr sra srta dra dott mme mlle bzw ca vgl nr ing mgr ул им".split()
 )
-"""Abbreviations for languages without a list and for texts in an unknown language."""
+"""Abbreviations for languages without a list, and for texts in an unknown language."""
 
 BEFORE_NUMBERS = frozenset(
     "no nos nr núm nro art arts abs fig figs abb sec ch chap kap cap vol bd pp pag pg pág str op tel jan feb "
     "mar apr jun jul aug sep sept oct okt nov dec dez eq § рис стр табл гл".split()
 )
-"""Abbreviations of any language that a number may follow."""
+"""Abbreviations of all languages that a number may follow."""
 
 
 def sentences(text: str, language: str = "") -> list[tuple[str, str]]:
-    """Split `text` into sentences, each with the whitespace after it. All parts joined give `text` again.
+    """Split `text` into sentences, each with the whitespace after it. All parts joined are `text` again.
 
-    Whitespace at the start of the text follows an empty sentence. A line break ends a sentence. `language` is
-    a code such as "de" or "de_AT", or "" if unknown. The time is linear in the length.
+    If `text` begins with whitespace, the first sentence is empty. A line break always ends a sentence.
+    `language` is a code such as "de" or "de_AT", or "" if unknown. The time is linear in the length.
 
-    >>> sentences("Dr. Wu is in.  He said: (No.)\\nThen he left.")
-    [('Dr. Wu is in.', '  '), ('He said: (No.)', '\\n'), ('Then he left.', '')]
+        >>> sentences("Dr. Wu is in.  He said: (No.)\\nThen he left.")
+        [('Dr. Wu is in.', '  '), ('He said: (No.)', '\\n'), ('Then he left.', '')]
     """
     starts = [0, *_starts(text, iso_code(language)), len(text)]
     result = []
@@ -123,7 +129,8 @@ def sentences(text: str, language: str = "") -> list[tuple[str, str]]:
 
 
 def _starts(text: str, language: str) -> Iterator[int]:
-    """Yield the offset of each sentence except the first. The first is empty if `text` begins with spaces."""
+    """Yield the offset at which each sentence begins, except the first. If `text` begins with whitespace, its
+    first sentence is empty, so the offset after the whitespace is yielded too."""
     start = _after_spaces(text, 0)
     if start:
         yield start
@@ -138,17 +145,26 @@ def _starts(text: str, language: str) -> Iterator[int]:
 
 
 def _after_spaces(text: str, position: int) -> int:
-    """Return the offset after the whitespace at `position`, or `position` if there is none."""
+    """Return the offset after the whitespace at `position`, which is `position` if there is none."""
     match = SPACES.match(text, position)
     return match.end() if match else position
 
 
 def _ends(text: str, start: int, match: re.Match[str], following: int, language: str) -> bool:
-    """Return whether the punctuation in `match` ends the sentence from `start`. `following` begins the next.
+    """Return whether end punctuation really ends a sentence.
 
-    Return False before lower case, end punctuation or a no-break space, without a space (except after
-    `DENSE_MARKS`), or after an abbreviation. Also return False for a semicolon (except in Greek), if no
-    letter or digit precedes, or if a clause that names the speaker follows.
+    - `start`: the offset at which the sentence begins.
+    - `match`: the match of `BOUNDARY`.
+    - `following`: the offset of the text after the punctuation and whitespace.
+
+    It does not if any of these holds:
+
+    - No space follows, except after `DENSE_MARKS` and at the end of the text.
+    - A no-break space, a lower-case letter or further end punctuation follows.
+    - A clause that names the speaker follows.
+    - It is a semicolon, except in Greek, where this is the question mark.
+    - No letter or digit is before it.
+    - It is the full stop of an abbreviation.
     """
     marks = match["marks"]
     dense = any(mark in DENSE_MARKS for mark in marks)
@@ -159,6 +175,7 @@ def _ends(text: str, start: int, match: re.Match[str], following: int, language:
         return following == len(text)
     if NO_BREAK_SPACES.fullmatch(text, match.end(), following):
         return False
+    # Only `CONTEXT` characters are read, so that the time stays linear in the length of a sentence.
     if not any(map(str.isalnum, text[max(start, match.start() - CONTEXT) : match.start()])):
         return False
     opening = OPENING.match(text, following)
@@ -172,8 +189,10 @@ def _ends(text: str, start: int, match: re.Match[str], following: int, language:
 
 
 def _abbreviates(before: str, ahead: str, language: str) -> bool:
-    """Return whether the full stop after `before` marks an abbreviation, ordinal, Roman numeral or initial.
-    `before` is the sentence so far. `ahead` is the next letter or digit."""
+    """Return whether a full stop belongs to an abbreviation, ordinal, Roman numeral or initial.
+
+    `before` is the sentence up to the full stop, without it. `ahead` is the next letter or digit.
+    """
     match = WORD.search(before)
     word = match.group() if match else ""
     if word.isdecimal():
@@ -181,6 +200,8 @@ def _abbreviates(before: str, ahead: str, language: str) -> bool:
         ordinal = not numbered or not _precedes_number(numbered[1])
         return len(word) <= 2 and ordinal and (not language or language in WITH_ORDINALS or word == before)
     if len(word) == 1 and word.lower() != word.upper():
+        # A single letter is an initial, as in "J. Smith". Exceptions are a unit after a number, as in "5 m.",
+        # and the English word "I".
         return not UNIT.search(before) and not I_AFTER_A_WORD.search(before)
     if WITH_STOPS.fullmatch(word):
         return word.casefold() not in ENDING
@@ -192,5 +213,6 @@ def _abbreviates(before: str, ahead: str, language: str) -> bool:
 
 
 def _precedes_number(word: str) -> bool:
-    """Return whether a number may follow the abbreviation `word`, such as "no" or a word ending in "str"."""
+    """Return whether a number may follow the abbreviation `word`, such as "no", or a word that ends in
+    "str"."""
     return word.casefold() in BEFORE_NUMBERS or word.endswith("str")

@@ -1,8 +1,8 @@
-"""Byte-pair encoding of words as subword-nmt applies it, with pieces that can't be confused with text.
+"""Byte-pair encoding of words as in subword-nmt, with pieces that cannot be confused with text.
 
-In files of subword-nmt, `</w>` ends a piece at the end of a word. In its output, `piece@@` is a piece that
-does not end a word. Here a piece has two values: its surface, and whether it ends its word. So `@@` and
-`</w>` in a text are only text.
+Codes are the content of a file of merges. In codes, `</w>` ends a piece at the end of a word. In the output
+of subword-nmt, `piece@@` is a piece that does not end a word. Here a piece is a pair: its surface, which is
+its text, and whether it ends its word. So `@@` and `</w>` in a text are only text.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,13 +16,14 @@ from nmt_cli.text.subword_models.subwords import BYTES, LONGEST_WORD, UNKNOWN_PI
 HEADER = "#version: 0.2"
 WORD_END = "</w>"
 MOST_CACHED = 200_000
-"""Maximum number of cached words. The first words are cached, and they include the frequent ones."""
+"""The maximum number of cached words. The first words are cached, and they include the frequent ones."""
 
 LONGEST_CACHED = 32
-"""Maximum characters of a cached word. Longer words rarely recur, and some scripts do not separate words."""
+"""The maximum number of characters of a cached word. Longer words rarely recur, and in scripts without spaces
+each sentence would be one."""
 
 SEPARATOR = " "
-"""Separator in calls of subword-nmt instead of `@@`, because no word contains it."""
+"""The separator in calls of subword-nmt, in place of `@@`. No word contains a space."""
 
 Merge = tuple[str, str]
 Piece = tuple[str, bool]
@@ -30,14 +31,23 @@ Piece = tuple[str, bool]
 
 
 class Bpe:
-    """A subword model of BPE merges. Each character of the alphabet has two pieces: inside and at the end of
-    a word. With byte fallback, 256 bytes and a piece that ends a word come first."""
+    """A subword model of BPE merges. Each character of the alphabet has two pieces: one inside a word, and
+    one at its end.
+
+    With byte fallback, other characters are spelt in bytes. The 256 pieces for bytes, and a piece for the end
+    of a word in bytes, have the lowest numbers.
+    """
 
     def __init__(
         self, codes: str, alphabet: str, byte_fallback: bool = False, too_rare: Iterable[int] = ()
     ) -> None:
-        """Build the model from `codes`, a codes file's content, and the characters in `alphabet`. Split
-        pieces with numbers in `too_rare` into smaller ones. Raise `UserError` for invalid codes."""
+        """Build the model.
+
+        - `codes`: the content of a codes file. An invalid one raises `UserError`.
+        - `alphabet`: the characters that get a piece.
+        - `byte_fallback`: whether other characters are spelt in bytes.
+        - `too_rare`: numbers of pieces that are replaced by smaller pieces in a segmentation.
+        """
         self._codes = codes
         self._alphabet = alphabet
         self._bytes = len(BYTES) if byte_fallback else 0
@@ -66,8 +76,8 @@ class Bpe:
         self._texts = [*BYTES[: self._bytes], *texts]
 
     def encode(self, text: str) -> list[int]:
-        """Return the numbers of the pieces of prepared text. An unknown character becomes `UNKNOWN_PIECE`
-        (-1), or its bytes with byte fallback. Cache the result of short words."""
+        """Return the numbers of the pieces of prepared text. An unknown character becomes `UNKNOWN_PIECE`, or
+        its bytes with byte fallback."""
         pieces: list[int] = []
         cache = self._cache
         for word in self.words(text):
@@ -80,34 +90,37 @@ class Bpe:
         return pieces
 
     def decode(self, pieces: Sequence[int]) -> str:
-        """Return the text of `pieces`. A number out of range becomes the word `UNKNOWN_TEXT`."""
+        """Return the text of pieces, given by their numbers. A number that no piece has becomes the word
+        `UNKNOWN_TEXT`."""
         return decoded(pieces, self._bytes, self._texts, f"{UNKNOWN_TEXT} ").removesuffix(" ")
 
     def files(self) -> dict[str, bytes]:
-        """Return the content of the codes file and of the alphabet file. The keys are file endings."""
+        """Return the content of the codes file and of the alphabet file, by the endings of their names."""
         return {"codes": self._codes.encode(), "characters.txt": self._alphabet.encode()}
 
     def words(self, text: str) -> list[str]:
-        """Split prepared text at spaces."""
+        """Split prepared text at spaces. BPE-dropout calls this, and the following three methods."""
         return text.split()
 
     def parts(self, word: str) -> tuple[str, ...]:
-        """Return the characters of a word as parts. Join `WORD_END` to the last part, as codes do."""
+        """Return the characters of a word. The last one is followed by `WORD_END`, as in codes."""
         return (*word[:-1], word[-1] + WORD_END)
 
     def rank(self, left: str, right: str) -> int | None:
-        """Return the position of a merge in the codes, or None if it is missing. Lower ranks come first."""
+        """Return the position of a merge in the codes, or None if it is not there. Merges of lower rank are
+        done first."""
         return self._ranks.get((left, right))
 
     def numbers(self, parts: Sequence[str]) -> list[int]:
-        """Return the pieces of a word in parts, the last with `WORD_END`. Split pieces that are too rare."""
+        """Return the numbers of the pieces of a word that is cut into parts, the last with `WORD_END`. Pieces
+        that are too rare are split."""
         surfaces: Sequence[str] = (*parts[:-1], parts[-1].removesuffix(WORD_END))
         if self._common is not None:
             surfaces = list(check_vocab_and_split(surfaces, self._parts, self._common, SEPARATOR))
         return self._numbers_of(surfaces)
 
     def _numbers_of(self, surfaces: Sequence[str]) -> list[int]:
-        """Return the pieces of one word. Spell a surface without a piece in characters."""
+        """Return the numbers of one word's pieces. A surface that is not a piece is spelt in characters."""
         pieces: list[int] = []
         for position, surface in enumerate(surfaces, start=1):
             final = position == len(surfaces)
@@ -116,7 +129,8 @@ class Bpe:
         return pieces
 
     def _word(self, word: str) -> list[int]:
-        """Return the pieces of a word after all merges, or of its characters if it is over `LONGEST_WORD`."""
+        """Return the numbers of a word's pieces after all merges. A word longer than `LONGEST_WORD` is spelt
+        in characters."""
         if len(word) > LONGEST_WORD:
             return self._numbers_of(word)
         # With an empty cache, because subword-nmt's own grows without limit, and `encode` has one.
@@ -125,9 +139,12 @@ class Bpe:
         )
 
     def _characters(self, surface: str, final: bool) -> list[int]:
-        """Return the pieces of a surface's characters. `final` means that the surface ends its word. A
-        character without a piece becomes `UNKNOWN_PIECE`, or its bytes with byte fallback. After bytes at the
-        end of a word, add an empty piece."""
+        """Return the numbers of the pieces for the characters of a surface. `final` means that the surface
+        ends its word.
+
+        A character without a piece becomes `UNKNOWN_PIECE`. With byte fallback, it becomes its bytes, and if
+        they end the word, the piece for the end of a word follows.
+        """
         pieces: list[int] = []
         for position, character in enumerate(surface, start=1):
             ends = final and position == len(surface)
@@ -142,7 +159,7 @@ class Bpe:
 
 
 def parse_codes(codes: str) -> list[Merge]:
-    """Return the merges (left, right) of a codes file, in order. Raise `UserError` if the first line is not
+    """Return the merges (left, right) of codes, in order. Raise `UserError` if the first line is not
     `HEADER`, or another line does not have two parts."""
     header, *lines = codes.rstrip("\n").split("\n")
     if header.split() != HEADER.split():
@@ -159,12 +176,12 @@ def parse_codes(codes: str) -> list[Merge]:
 
 
 def characters_of(merges: Iterable[Merge]) -> set[str]:
-    """Return the characters of all results of `merges`, without `WORD_END`."""
+    """Return all characters in the results of `merges`, without `WORD_END`."""
     return {character for surface, _ in _results(merges) for character in surface}
 
 
 def _results(merges: Iterable[Merge]) -> Iterator[Piece]:
-    """Yield the piece of each merge. It ends a word if the merge ends in `WORD_END`."""
+    """Yield the piece that results from each merge."""
     for left, right in merges:
         # Codes of version 0.2 join the mark to a character. A separate mark is `</w>` in a text.
         final = right.endswith(WORD_END) and right != WORD_END

@@ -1,7 +1,8 @@
-"""Normalisation inside a SentencePiece model, for programs that apply only the normalisation of the model.
+"""Our normalisation as a part of a SentencePiece model, for exports.
 
-SentencePiece compiles rules into a table when it learns a model. So a temporary model is learnt with the
-rules of this package. The table of the temporary model replaces the table of the other model.
+Other programs apply only the normalisation inside the model's file. There it is a compiled table of rules,
+each of which replaces one text by another. Only the learner of SentencePiece can compile it. So a small model
+is learnt with our rules, and its table is copied into the exported model.
 """
 
 import io
@@ -18,25 +19,29 @@ from nmt_cli.text.normalize import Normalizer
 from nmt_cli.text.subword_models.model_file import NORMALIZER, field, replaced
 
 TABLE = 2
-"""The field of a normaliser that contains its table."""
+"""The field inside a model's normaliser that has the table."""
 
 
 def with_normalization(model: bytes, text: TextConfig) -> bytes:
-    """Return the SentencePiece file `model` with the normalisation of `text` instead of its own. Include only
-    changes of single characters, with or without their combining marks."""
+    """Return the content of a SentencePiece file that normalises as `text` does. It replaces the model's own
+    normalisation.
+
+    The rules cover single characters, with or without combining marks. A change that depends on more of the
+    text is not included.
+    """
     return replaced(model, NORMALIZER, replaced(field(model, NORMALIZER), TABLE, _table(text)))
 
 
 @cache  # both sides of a model need it, and a scan of all characters takes 0.2 s
 def _table(text: TextConfig) -> bytes:
-    """Return the table of a normaliser that does what `text` asks of single characters."""
+    """Return the table with rules for all characters that `text` changes."""
     rules = list(_rules(Normalizer(text, fold_space_mark=True)))
     return field(field(_model_with_rules(rules), NORMALIZER), TABLE)
 
 
 def _rules(normalize: Normalizer) -> Iterator[tuple[str, str]]:
-    """Yield (text, result) for each character, and each decomposed character, that `normalize` changes.
-    Whitespace becomes a space. Leave out unassigned codes, surrogates and private use."""
+    """Yield (character, replacement) for each character that `normalize` changes. Spellings of a character
+    with separate combining marks are included."""
 
     def in_text(text: str) -> str:
         return normalize(f"0{text}0")[1:-1]  # at the ends of a text, spaces disappear
@@ -60,7 +65,7 @@ def _rules(normalize: Normalizer) -> Iterator[tuple[str, str]]:
 
 
 def _model_with_rules(rules: list[tuple[str, str]]) -> bytes:
-    """Return the content of a minimal model file with `rules`. Each rule is a text and its replacement."""
+    """Learn a minimal model, and return the content of its file. Each rule is a text and its replacement."""
     out = io.BytesIO()
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "rules.tsv"

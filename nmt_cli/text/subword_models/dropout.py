@@ -1,9 +1,11 @@
 """BPE-dropout (Provilkov et al., 2020): segmentation that omits random merges.
 
-Each merge takes a word from one state to the next. The states without any omitted merge are the word's path.
-An omitted merge leads to another state, where a branch begins. A branch is also a path. Paths are
-cached for the first words, which include the frequent ones. A cached word costs one look-up, and one more
-for each omitted merge.
+A word goes through states. A state is the word in parts, and a merge of two parts leads to the next state.
+The sequence of states in which no merge is omitted is the word's path. If a merge is omitted, the word
+reaches a state outside of its path, from which a new path begins: a branch.
+
+Paths are cached for the first words, and these include the frequent ones. A cached word costs one look-up,
+and one more for each omitted merge.
 """
 
 import math
@@ -16,57 +18,60 @@ from typing import Protocol
 from nmt_cli.text.subword_models.subwords import LONGEST_WORD
 
 MOST_STATES = 300_000
-"""Maximum number of states in all cached paths. A state takes some hundred bytes."""
+"""The maximum number of states in all cached paths. A state takes some hundred bytes."""
 
 POSITIONS = 1 << LONGEST_WORD.bit_length()
-"""More than the number of positions for a merge in a word."""
+"""A number above that of any position of a merge in a word."""
 
 Parts = tuple[str, ...]
-"""The parts of a word in a state, in the form of the model's `parts` and `rank`."""
+"""The parts of a word in one state."""
 
 Merges = list[int]
-"""The possible merges in a state, sorted. Each is its rank times POSITIONS plus its position."""
+"""The merges that are possible in a state, sorted. Each is the number rank * `POSITIONS` + position."""
 
 
 class Merging(Protocol):
-    """A model that forms pieces by merging pairs of parts."""
+    """A model that forms the pieces of a word by merging adjacent parts."""
 
     def words(self, text: str) -> list[str]:
-        """Split prepared text into words. No piece crosses the end of a word."""
+        """Split prepared text into words that no piece crosses."""
 
     def parts(self, word: str) -> Parts:
         """Return the parts of a word before the first merge, such as its characters."""
 
     def rank(self, left: str, right: str) -> int | None:
-        """Return the rank of merging two parts, or None if no such merge exists. Lower ranks go first."""
+        """Return the rank of the merge of two parts, or None if the model does not have it. Merges of lower
+        rank are done first."""
 
     def numbers(self, parts: Parts) -> list[int]:
-        """Return the numbers of the pieces of a word, given in parts."""
+        """Return the numbers of the pieces of a word that is cut into parts."""
 
 
 @dataclass(slots=True, eq=False)
 class _State:
-    """A word in parts, its possible merges, and the branches that begin where a merge is omitted."""
+    """A state of a word: its parts, the merges that are possible, and the branches that begin here."""
 
     parts: Parts
     merges: Merges
     branches: "dict[int, _Path]" = field(default_factory=dict)
-    """Paths by the merges that are done in this state. Bit i of the key is merge i."""
+    """The path of each branch. The key has bit i set if merge i is done here. Merges without a bit are
+    omitted."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Path:
-    """The states of a word from one state to the end if no merge is omitted."""
+    """The states that a word passes from one state to the end if no merge is omitted."""
 
     course: list[_State]
-    """The state before each merge. Merges of equal rank are done together, in the same state."""
+    """The state before each merge. Merges of equal rank are done together, so their state is repeated."""
 
     end: list[int]
-    """The pieces after the last merge."""
+    """The numbers of the pieces after the last merge."""
 
 
 class BpeDropout:
-    """A segmentation by `model` that omits each possible merge with probability `rate` > 0 at every step."""
+    """A segmentation by the merges of `model` in which each possible merge is omitted with probability
+    `rate`, at every step. `rate` must be above 0."""
 
     def __init__(self, model: Merging, rate: float) -> None:
         self._model = model
@@ -76,7 +81,8 @@ class BpeDropout:
         self._states = 0
 
     def encode(self, text: str, seed: int) -> list[int]:
-        """Return the pieces of prepared `text`. The result depends only on `text` and `seed`."""
+        """Segment prepared text at random, and return the numbers of its pieces. The result depends only on
+        `text` and `seed`."""
         self._random.seed(seed)
         pieces: list[int] = []
         count = self._run()
@@ -92,7 +98,7 @@ class BpeDropout:
         return pieces
 
     def _run(self) -> int:
-        """Draw at random how many merges are done before the next omitted merge."""
+        """Draw the number of merges that are done before the next omitted merge."""
         # A geometric distribution needs one random number per omitted merge, not per merge.
         return int(math.log(1 - self._random.random()) * self._scale)
 
@@ -103,8 +109,12 @@ class BpeDropout:
         return path
 
     def _walk(self, path: _Path, count: int) -> tuple[int, list[int]]:
-        """Follow `path` and its branches to the end of a word. Do `count` merges, omit the next one, draw a
-        new count, and repeat. Return the number of merges until the next omission, and the word's pieces."""
+        """Follow the path of a word to its end, with random omissions.
+
+        `count` merges are done before the next omission. After each omission, a new count is drawn, and the
+        word continues on a branch. Return the merges that are left of the last count, and the numbers of the
+        word's pieces.
+        """
         while count < len(path.course):
             state = path.course[count]
             count, chosen = self._choose(state.merges, count - path.course.index(state))
@@ -119,9 +129,12 @@ class BpeDropout:
         return count - len(path.course), path.end
 
     def _choose(self, merges: Merges, count: int) -> tuple[int, int]:
-        """Choose the merges to do in a state: the kept merges of the first rank that has any. Keep `count`
-        merges, omit the next one, draw a new `count`, and repeat. Return the merges until the next omission.
-        Also return the choice, a key of `_State.branches`: bit i for merge i, 0 if none is kept."""
+        """Draw the merges to do in a state. All of them have the same rank, the first that is not omitted
+        completely.
+
+        `count` merges are kept before the next omission. Return the merges that are left of the last count,
+        and the choice as a key of `_State.branches`, which is 0 if all merges are omitted.
+        """
         chosen = rank = 0
         for number, merge in enumerate(merges):
             if chosen and merge // POSITIONS != rank:
@@ -133,7 +146,7 @@ class BpeDropout:
         return count, chosen
 
     def _path(self, parts: Parts) -> _Path:
-        """Return the path of a word, given in parts, to its end. Omit no merges."""
+        """Return the path of a word, given in parts."""
         course: list[_State] = []
         while merges := self._merges(parts):
             # Merges of equal rank are done at once, as in subword-nmt.
@@ -143,7 +156,8 @@ class BpeDropout:
         return _Path(course, self._model.numbers(parts))
 
     def _merges(self, parts: Parts) -> Merges:
-        """Return the possible merges, sorted by rank and position. Over `LONGEST_WORD` parts have none."""
+        """Return the possible merges of a word in parts, sorted by rank and position. A word with more than
+        `LONGEST_WORD` parts is never merged."""
         # `Bpe` spells such words in characters. `PieceMerging` has none.
         if len(parts) > LONGEST_WORD:
             return []
@@ -153,7 +167,7 @@ class BpeDropout:
         )
 
     def _has_room(self, path: _Path) -> bool:
-        """Return whether `path` fits in the cache. If so, count its states as cached."""
+        """Return whether `path` fits in the cache. If so, its states count as cached from now on."""
         states = len(path.course) + 1
         if self._states + states > MOST_STATES:
             return False
@@ -162,7 +176,8 @@ class BpeDropout:
 
 
 def _merged(parts: Parts, merges: Merges, chosen: int) -> Parts:
-    """Return the parts after the merges with a bit in `chosen`. If two overlap, do only the left merge."""
+    """Return the parts of a word after some of its `merges`. Merge i is done if bit i of `chosen` is set. Of
+    two overlapping merges, only the left one is done."""
     result: list[str] = []
     end = 0
     for number, merge in enumerate(merges):

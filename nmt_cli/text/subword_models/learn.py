@@ -1,4 +1,5 @@
-"""Learning of a subword model from a sample of prepared text."""
+"""Learning of a subword model from a sample of prepared text: normalised words with single spaces in
+between."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -15,9 +16,12 @@ from nmt_cli.text.vocabulary import reserved
 
 
 def learn(lines: Sequence[str], config: TokenizerConfig) -> Subwords:
-    """Learn a subword model of kind `config.kind` from prepared `lines` without symbols. For "char" and
-    "word", keep the most frequent entries that fit and occur at least `min_count` times. Raise `UserError`
-    for no text, or if the vocabulary size is too small or too large."""
+    """Learn a subword model of the kind `config.kind` from prepared lines.
+
+    `lines` must not contain symbols. The kinds "char" and "word" keep the most frequent entries that fit, and
+    of these only entries that occur at least `config.min_count` times. Raise `UserError` if there is no text,
+    or the vocabulary size is too small or too large for it.
+    """
     if not any(lines):
         raise UserError("there is no text to learn subwords from. Check the corpus and the filters.")
     available = config.vocab_size - reserved(config.all_symbols) - (len(BYTES) if config.byte_fallback else 0)
@@ -41,16 +45,20 @@ def learn(lines: Sequence[str], config: TokenizerConfig) -> Subwords:
 
 
 def too_rare(subwords: Subwords, lines: Iterable[str], min_count: int) -> list[int]:
-    """Return the numbers of pieces that occur less than `min_count` times in `lines` once segmented. Leave
-    out special tokens and unused numbers."""
+    """Return the numbers of the pieces that occur less than `min_count` times when `lines` are segmented.
+    Special tokens and unused numbers are left out."""
     counts = Counter(piece for line in lines for piece in subwords.encode(line))
     pieces = (piece for piece, entry in enumerate(subwords.entries) if entry is not None)
     return [piece for piece in pieces if counts[piece] < min_count]
 
 
 def _codes(lines: Sequence[str], alphabet: str, available: int, config: TokenizerConfig) -> str:
-    """Learn codes whose pieces fill `available` vocabulary entries, or that have `config.merges` merges if
-    set. Raise `UserError` if `alphabet` does not fit, or the text supports fewer entries or merges."""
+    """Learn as many merges as fill the vocabulary, or `config.merges` if set. Return the content of a codes
+    file.
+
+    `available` is the number of vocabulary entries besides special tokens, symbols and bytes. Raise
+    `UserError` if `alphabet` does not fit, or the text does not support the requested number.
+    """
     # Each character is two pieces: inside a word and at its end. Byte fallback has one that ends words.
     left = available - 2 * len(alphabet) - config.byte_fallback
     if left < 0 and not config.merges:
@@ -70,7 +78,8 @@ def _codes(lines: Sequence[str], alphabet: str, available: int, config: Tokenize
 
 
 def _enough(maximum: int, requested: int, unit: str, option: str) -> None:
-    """Raise `UserError`, which suggests `option`, if the text supports only `maximum` of `requested`."""
+    """Raise `UserError` if the text supports only `maximum` of the `requested` number. The message suggests
+    `option` with the maximum. `unit` names what is counted."""
     if maximum < requested:
         raise UserError(
             f"{requested:,} {unit} are more than the text supports (no other pair of pieces occurs twice). "
@@ -89,7 +98,7 @@ def _checked(available: int, config: TokenizerConfig) -> int:
 
 
 def _covering(counts: Counter[str], coverage: float) -> list[str]:
-    """Return the fewest characters that make up the share `coverage` of `counts`, the most frequent first."""
+    """Return the most frequent characters, as few as make up the share `coverage` of all `counts`."""
     needed = coverage * counts.total()
     characters = []
     for character, count in _by_count(counts):

@@ -1,4 +1,8 @@
-"""Learning of byte-pair merges from word counts, with the same codes as subword-nmt, byte for byte."""
+"""Learning of byte-pair merges from counted words.
+
+The result is equal to that of subword-nmt, byte for byte. Each merge joins the most frequent pair of adjacent
+pieces in all words. A file of merges is called codes.
+"""
 
 import heapq
 from collections import Counter, defaultdict
@@ -9,37 +13,38 @@ from typing import Any
 from nmt_cli.text.subword_models.bpe import HEADER, WORD_END, Merge
 
 MIN_COUNT = 2
-"""Minimum count of a pair that is merged."""
+"""The minimum count of a pair that is merged."""
 
 
 class Candidate(tuple[int, Merge]):
-    """A pair of pieces after its count. In a heap, the highest count comes first. Among equal counts, the
-    last pair in the order of strings comes first."""
+    """A pair of pieces with its count, ordered for a heap: the highest count comes first. Among equal counts,
+    the pair that is last in the order of strings comes first, as in subword-nmt."""
 
     __slots__ = ()
 
     def __lt__(self, other: tuple[Any, ...]) -> bool:
-        """Return the opposite of the order of tuples, because `heapq` takes the minimum first."""
+        """Return the opposite of the order of tuples, because `heapq` returns the smallest item first."""
         return self > other
 
 
 class Corpus:
-    """Counted words in pieces, and the count of each pair of adjacent pieces."""
+    """Words in pieces with their counts, and the count of each pair of adjacent pieces."""
 
     def __init__(self, counts: dict[str, int]) -> None:
         self._words = [[*word[:-1], word[-1] + WORD_END] for word in counts]
         self._word_counts = list(counts.values())
         self.pairs: Counter[Merge] = Counter()
         self._containing: dict[Merge, list[int]] = defaultdict(list)
-        """The words that contain or once contained a pair, by number. One word may be listed repeatedly, but
-        not for each of its occurrences in a long word."""
+        """The numbers of the words that contain a pair, or contained it before a merge. A number may be
+        listed repeatedly."""
         for number, (word, count) in enumerate(zip(self._words, self._word_counts, strict=True)):
             for pair in pairwise(word):
                 self.pairs[pair] += count
                 self._list(pair, number)
 
     def merge(self, left: str, right: str) -> set[Merge]:
-        """Join each `left` and `right` in all words. Update the counts, and return the new pairs."""
+        """Join `left` and `right` wherever they are adjacent, and update the counts. Return the pairs that
+        this created."""
         new_pairs = set()
         joined = left + right
         for number in self._containing.pop((left, right)):
@@ -58,15 +63,19 @@ class Corpus:
         return new_pairs
 
     def _list(self, pair: Merge, number: int) -> None:
-        """List word `number` for `pair`, unless it is the last in the list."""
+        """Add word `number` to the list for `pair`, unless it is the last one there already."""
         numbers = self._containing[pair]
+        # A word that is listed twice costs little, but a long word of one letter has a pair hundreds of
+        # times.
         if not numbers or numbers[-1] != number:
             numbers.append(number)
 
 
 def learn_codes(counts: Counter[str], merges: int) -> str:
-    """Return a codes file with `merges` merges of counted words, or fewer if no other pair occurs twice.
-    Ignore words that contain `WORD_END`. All merges have different results."""
+    """Learn up to `merges` merges from counted words, and return the content of a codes file.
+
+    There are fewer merges if no other pair occurs twice. Words that contain `WORD_END` are ignored.
+    """
     # Merges of a word that contains the learner's end mark could not be distinguished from others.
     words = {word: count for word, count in counts.items() if WORD_END not in word}
     learnt = islice(_merges(Corpus(words)), merges)
@@ -74,7 +83,7 @@ def learn_codes(counts: Counter[str], merges: int) -> str:
 
 
 def _merges(corpus: Corpus) -> Iterator[Merge]:
-    """Yield the most frequent pair, merge it in `corpus`, and repeat. End if no pair occurs twice."""
+    """Yield the merges of `corpus` in order, and apply each to it. End when no pair occurs twice."""
     heap: list[Candidate] = []
     changed = set(corpus.pairs)
     while True:
@@ -93,7 +102,7 @@ def _merges(corpus: Corpus) -> Iterator[Merge]:
 
 
 def _joined(pieces: list[str], left: str, right: str) -> list[str]:
-    """Return `pieces` with each `left` and `right` joined, from left to right."""
+    """Return `pieces` with each `left` followed by `right` joined, from left to right."""
     result: list[str] = []
     for piece in pieces:
         if piece == right and result and result[-1] == left:

@@ -1,44 +1,54 @@
-"""The file of a SentencePiece model: a protocol buffer, of which only the boundaries of fields are read."""
+"""Reading and changing fields in the file of a SentencePiece model.
+
+The file is a protocol buffer: a sequence of fields. A field has a number, and its content may be a protocol
+buffer too. Only the boundaries of fields are decoded here. So no generated code is needed, and fields that we
+do not know are kept.
+"""
 
 from collections.abc import Iterator
 
 from nmt_cli.errors import UserError
 
 PIECE, TRAINER, NORMALIZER = 1, 2, 3
-"""Fields of a model: one for each piece, in order, one for the settings of learning, and the normaliser."""
+"""Fields of a model's file. Each piece has a field `PIECE`, in the order of their numbers. `TRAINER` has the
+settings of learning."""
 
 KIND_OF_MODEL = 3
-"""The field of the settings of learning that has the kind of the model."""
+"""The field inside `TRAINER` that has the kind of the model, such as BPE."""
 
 KIND, DEFINED = 3, b"\x04"
-"""The field with the kind of a piece, and its content for a user-defined piece."""
+"""The field of a piece that has its kind, and the content of this field if the user defined the piece."""
 
 BYTES_FIELD = 2
-"""The wire type of a field with a length."""
+"""The type of a field that begins with the length of its content."""
 
 
 def defined(model: bytes) -> set[int]:
-    """Return the numbers of a model's user-defined pieces. `model` is the content of the model's file."""
+    """Return the numbers of the pieces that the user defined, given the content of a model's file."""
     pieces = (model[content:end] for number, _, content, end in _fields(model) if number == PIECE)
     return {number for number, piece in enumerate(pieces) if field(piece, KIND) == DEFINED}
 
 
 def field(message: bytes, number: int) -> bytes:
-    """Return the content of a protocol buffer's first field with this number, or b"" if it is missing."""
+    """Return the content of the first field of `message` with this number, or b"" if there is none."""
     contents = (message[content:end] for field, _, content, end in _fields(message) if field == number)
     return next(contents, b"")
 
 
 def replaced(message: bytes, number: int, content: bytes) -> bytes:
-    """Return `message` with all fields of this `number` removed, and a new one with `content` at the end."""
+    """Return a protocol buffer in which one field with this `number` and `content`, at the end, replaces all
+    fields with this number."""
     others = b"".join(message[start:end] for field, start, _, end in _fields(message) if field != number)
     # The order of fields does not matter in a protocol buffer.
     return others + _as_varint(number << 3 | BYTES_FIELD) + _as_varint(len(content)) + content
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, int, int, int]]:
-    """Yield (number, start, start of content, end) for each field. All but the number are offsets. Raise
-    `UserError` for a field type that SentencePiece does not use."""
+    """Yield (number, start, start of content, end) for each field of a protocol buffer. All but the number
+    are offsets in `message`. An end is not compared with the length of `message`.
+
+    Raise `UserError` for a type of field that SentencePiece does not use.
+    """
     at = 0
     while at < len(message):
         start = at
@@ -50,6 +60,7 @@ def _fields(message: bytes) -> Iterator[tuple[int, int, int, int]]:
             at = content + size
         elif kind == 0:
             _, at = _varint(message, at)
+        # Types 1 and 5 have a fixed size of 8 and 4 bytes.
         elif kind in (1, 5):
             at += 8 if kind == 1 else 4
         else:
@@ -58,12 +69,14 @@ def _fields(message: bytes) -> Iterator[tuple[int, int, int, int]]:
 
 
 def _varint(message: bytes, at: int) -> tuple[int, int]:
-    """Return the varint at offset `at` and the offset after. If the end cuts it off, decode what is there."""
+    """Decode the varint at offset `at`, an integer of 7 bits per byte. Return it, and the offset after it. If
+    `message` ends inside, decode the bytes that are left."""
     value = shift = 0
     while at < len(message):
         byte = message[at]
         value |= (byte & 0x7F) << shift
         at, shift = at + 1, shift + 7
+        # The highest bit is set in all bytes but the last.
         if byte < 0x80:
             break
     return value, at

@@ -1,4 +1,8 @@
-"""SentencePiece models: learning, loading and segmentation."""
+"""SentencePiece models: learning, loading and segmentation.
+
+The file of a model has a number for each piece. A piece is too rare if it occurs less than `min_count` times
+in the sample of a side. It is then replaced by smaller pieces, because a model learns little about it.
+"""
 
 import io
 import re
@@ -15,33 +19,41 @@ from nmt_cli.text.subword_models.subwords import UNKNOWN_PIECE, UNKNOWN_TEXT
 from nmt_cli.text.vocabulary import NEW_MARKS
 
 NEVER_IN_TEXT = 2 * SPACE_MARK
-"""Prefix of the names of special tokens and symbols in a model. The learner removes such names from its text.
-No prepared text contains this prefix, so nothing is removed."""
+"""The prefix of special tokens and symbols in a model. The learner removes their names from its text. No
+prepared text contains this prefix, so nothing is removed."""
 
 RESERVED = "\u2585"
-"""A character with a special meaning for the learner that a text may contain."""
+"""A character that has a special meaning for the learner, and that a text may contain."""
 
 STAND_INS = "".join(map(chr, (*range(0xFDD0, 0xFDF0), *range(0xE000, 0xF900))))
-"""Unassigned characters, equally long in bytes. One that a text lacks replaces `RESERVED` in it."""
+"""Characters without a meaning that have as many bytes as `RESERVED`. For learning, one that the text lacks
+replaces `RESERVED`."""
 
 SAMPLING: Mapping[bytes, Literal["alpha", "dropout"]] = {b"": "alpha", b"\x01": "alpha", b"\x02": "dropout"}
-"""The way to sample by the kind of a model in its file. A file without a kind is a unigram model."""
+"""The setting that samples from a model, by the kind of the model in its file. A file without a kind has a
+unigram model."""
 
 BYTE_NAME = re.compile(r"<(?=0x[0-9A-F]{2}>)")
 
 LONGEST_LEARNT = 4000
-"""Maximum characters of a line for the learner. A few lines of a megabyte would take it minutes."""
+"""The maximum number of characters that the learner gets of a line. A few lines of a megabyte would take it
+minutes."""
 
 LEARNING_THREADS = 8
-"""Number of threads, the same on every machine, because the last digits of the model depend on it."""
+"""The number of threads for learning. It is the same on every machine, because the last digits of a model
+depend on it."""
 
 
 class Pieces:
-    """A SentencePiece model. The entry of a special token or an unused piece is None."""
+    """A SentencePiece model."""
 
     def __init__(self, model: bytes, too_rare: Iterable[int] = ()) -> None:
-        """Load the content of a `.model` file. Split pieces with numbers in `too_rare` into smaller ones.
-        Raise `UserError` if the content is not a SentencePiece model, or a piece is not UTF-8."""
+        """Load the content of a model's file. `too_rare` has the numbers of pieces that are replaced by
+        smaller pieces.
+
+        Pieces for bytes and single characters are never replaced. Raise `UserError` if the content is not a
+        SentencePiece model, or a piece is not UTF-8.
+        """
         try:
             self.processor = sentencepiece.SentencePieceProcessor()
             # The constructor would skip empty content, and the size of no model prints an error.
@@ -68,38 +80,44 @@ class Pieces:
         )
 
     def encode(self, text: str) -> list[int]:
-        """Return the numbers of the pieces of prepared text. Split pieces that are too rare further."""
+        """Return the numbers of the pieces of prepared text. Pieces that are too rare are split."""
         return self.split(self.processor.encode(text))
 
     @property
     def draws_by(self) -> Literal["alpha", "dropout", None]:
-        """The setting that samples segmentations: "alpha" for unigram, "dropout" for BPE, otherwise None."""
+        """The setting that samples segmentations: "alpha" for a unigram model, "dropout" for BPE, and None
+        for others."""
         return SAMPLING.get(field(field(self._model, TRAINER), KIND_OF_MODEL))
 
     def decode(self, pieces: Sequence[int]) -> str:
-        """Return the text of pieces, given as numbers. Replace a number out of range by the unknown piece."""
+        """Return the text of pieces, given by their numbers. A number out of range becomes the unknown
+        piece."""
         unknown, size = self.processor.unk_id(), len(self.entries)
         # SentencePiece fails on a number without a piece.
         return str(self.processor.decode([i if 0 <= i < size else unknown for i in pieces]))
 
     @property
     def written(self) -> list[str]:
-        """All pieces in the spelling of the model, in order of their numbers, with special tokens."""
+        """All pieces as the model's file spells them, including special tokens, in the order of their
+        numbers."""
         return [self.processor.id_to_piece(i) for i in range(len(self.entries))]
 
     def files(self) -> dict[str, bytes]:
-        """Return the content of the model file, with the file ending as key."""
+        """Return the content of the model's file by the ending of its name."""
         return {"model": self._model}
 
     def split(self, pieces: list[int]) -> list[int]:
-        """Return the numbers `pieces`. Replace each piece that is too rare by smaller pieces."""
+        """Return the numbers of pieces, with each piece that is too rare replaced by smaller pieces."""
         if not self._splits:
             return pieces
         return [part for piece in pieces for part in self._splits.get(piece, (piece,))]
 
     def _split_up(self, too_rare: set[int]) -> dict[int, list[int]]:
-        """Return, for each number in `too_rare`, the fewest other pieces with the same text, none too rare.
-        Choose the likeliest of equally many. A piece without a split becomes `UNKNOWN_PIECE`."""
+        """Return the smaller pieces for each piece in `too_rare`.
+
+        They have the same text, none is too rare, and they are as few as possible. Of equally few, those with
+        the highest score are chosen. If there are none, the piece becomes `UNKNOWN_PIECE`.
+        """
         entries = {i: piece for i, piece in enumerate(self.entries) if piece is not None}
         scores = {
             piece: (-1.0, self.processor.get_score(i), i) for i, piece in entries.items() if i not in too_rare
@@ -108,10 +126,10 @@ class Pieces:
 
 
 def _best_split(text: str, scores: Mapping[str, tuple[float, float, int]]) -> list[int]:
-    """Return the numbers of the pieces that make up `text` with the maximum sum of scores.
+    """Return the numbers of the pieces that make up `text` with the highest sum of scores.
 
-    `scores` has two scores and the number of each piece. The second score decides between equal sums of the
-    first. If no pieces make up the text, return `UNKNOWN_PIECE` alone.
+    `scores` has a first score, a second score and the number of each piece, by its text. The second scores
+    decide between equal sums of the first. If no pieces make up the text, return `UNKNOWN_PIECE` alone.
     """
     # The best split of the text up to each position (Viterbi).
     best: list[tuple[float, float, list[int]] | None] = [(0.0, 0.0, [])]
@@ -126,9 +144,11 @@ def _best_split(text: str, scores: Mapping[str, tuple[float, float, int]]) -> li
 
 
 def learn_pieces(lines: Sequence[str], config: TokenizerConfig) -> bytes:
-    """Learn a model of `config.vocab_size` entries from `lines`. Return the content of its file. The entries
-    include special tokens and symbols, in the order of `Numbering.new`. Raise `UserError` if the size is too
-    large or too small, or if SentencePiece fails."""
+    """Learn a model from prepared `lines`, and return the content of its file.
+
+    The model has `config.vocab_size` entries: special tokens and symbols first, as in `Numbering.new`, and
+    then pieces. Raise `UserError` if the text does not support that size, or SentencePiece fails.
+    """
     model = io.BytesIO()
     stand_in = next(mark for mark in STAND_INS if not any(mark in line for line in lines))
     try:
@@ -163,9 +183,12 @@ def learn_pieces(lines: Sequence[str], config: TokenizerConfig) -> bytes:
 
 
 def _learnable(line: str, stand_in: str, byte_fallback: bool) -> Iterator[str]:
-    """Yield `line` for the learner in parts of at most `LONGEST_LEARNT` characters. Replace `RESERVED` by
-    `stand_in`. With `byte_fallback`, put a space into names of bytes. Of later parts, yield only characters
-    that are new, once each."""
+    """Yield the parts of `line` that the learner gets, each of at most `LONGEST_LEARNT` characters.
+
+    The first part is the start of the line. Further parts have the characters that do not occur in it, once
+    each. `RESERVED` becomes `stand_in`. With `byte_fallback`, names of bytes such as "<0x0A>" get a space,
+    since the learner would take them for pieces.
+    """
     line = line.replace(RESERVED, stand_in)
     if byte_fallback:
         line = BYTE_NAME.sub("< ", line)
@@ -176,8 +199,8 @@ def _learnable(line: str, stand_in: str, byte_fallback: bool) -> Iterator[str]:
 
 
 def _explained(message: str, config: TokenizerConfig) -> str:
-    """Return the learner's error message with our option names. If the vocabulary size is too large, give the
-    maximum. If it is too small, give the minimum."""
+    """Return an error of the learner in our words. If the vocabulary size is the cause, the message has the
+    size that the text supports."""
     if maximum := re.search(r"value <= (\d+)", message):
         return (
             f"a vocabulary of {config.vocab_size:,} is more than the text supports. "

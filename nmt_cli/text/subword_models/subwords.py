@@ -1,41 +1,57 @@
-"""The interface of all subword models: text to pieces, which each model numbers from 0, and back."""
+"""The interface of all subword models.
+
+A subword model cuts text into pieces and joins pieces to text. It numbers its pieces from 0. These numbers
+are independent of the ids in a vocabulary. `Numbering` in `vocabulary.py` maps one to the other.
+"""
 
 from collections.abc import Sequence
 from typing import Protocol
 
 UNKNOWN_PIECE = -1
-"""The number of text without a piece."""
+"""The number that stands for text that has no piece."""
 
 UNKNOWN_TEXT = "\u2047"
-"""The text of an unknown piece."""
+"""The text that is decoded from an unknown piece."""
 
 LONGEST_WORD = 200
-"""Maximum characters of a word that is merged as a whole. The time for merging is quadratic in the length."""
+"""The maximum length, in characters, of a word to which merges are applied. The time for merging grows with
+the square of the length."""
 
 BYTES = tuple(f"<0x{byte:02X}>" for byte in range(256))
-"""Entries of the pieces of byte fallback. Piece N is byte N."""
+"""The names of the 256 pieces for single bytes, with which byte fallback spells unknown characters. Piece N
+is byte N."""
 
 
 class Subwords(Protocol):
-    """A subword model. Its text is prepared: words with single spaces between words."""
+    """A subword model. It expects prepared text: normalised words with single spaces in between."""
 
     @property
     def entries(self) -> Sequence[str | None]:
-        """The vocabulary entry of each piece by its number. None for a special token or an unused number."""
+        """The text of each piece in the vocabulary, in the order of the numbers. None for a special token or
+        an unused number, which get no entry."""
 
     def encode(self, text: str) -> list[int]:
-        """Return the numbers of the pieces of prepared `text`. `UNKNOWN_PIECE` is text without a piece."""
+        """Cut prepared text into pieces, and return their numbers. Text that has no piece becomes
+        `UNKNOWN_PIECE`."""
 
     def decode(self, pieces: Sequence[int]) -> str:
-        """Return the text of `pieces`, given as numbers. A number without a piece becomes `UNKNOWN_TEXT`."""
+        """Return the text of pieces, given by their numbers. A number that no piece has becomes
+        `UNKNOWN_TEXT`."""
 
     def files(self) -> dict[str, bytes]:
-        """Return the content of each file of the model. The keys are file endings."""
+        """Return the content of each file of the model by the ending of its name, such as "model"."""
 
 
 def decoded(pieces: Sequence[int], byte_pieces: int, texts: Sequence[str], unknown: str) -> str:
-    """Return the joined text of `pieces`. A number below `byte_pieces` is a byte. Any other is itself the
-    index in `texts`, or `unknown` if out of range. Invalid UTF-8 becomes U+FFFD."""
+    """Join the texts of pieces that may include bytes.
+
+    - `pieces`: the numbers of the pieces.
+    - `byte_pieces`: the number of pieces for bytes, 256 or 0. Piece N below it is byte N.
+    - `texts`: the text of each piece by number. Texts of pieces for bytes are not used.
+    - `unknown`: the text for a number that is out of range.
+
+    Bytes that are not valid UTF-8 become U+FFFD.
+    """
     # Decoded at the end, because several bytes may form one character.
     text = bytearray()
     for piece in pieces:

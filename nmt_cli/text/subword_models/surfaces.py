@@ -1,4 +1,8 @@
-"""The pieces of a SentencePiece model by their surfaces, for random segmentation without SentencePiece."""
+"""The pieces of a SentencePiece model by their surfaces, for random segmentation.
+
+A surface is the text of a piece, with U+2581 for each space. We sample without SentencePiece, because its
+segmentations differ from process to process.
+"""
 
 import re
 from collections.abc import Sequence
@@ -10,12 +14,13 @@ from nmt_cli.text.subword_models.pieces import Pieces
 from nmt_cli.text.subword_models.subwords import BYTES, LONGEST_WORD
 
 UNKNOWN = -10.0
-"""Log-probability of a character without a piece, relative to the rarest piece, as in SentencePiece."""
+"""The log-probability of a character that has no piece, relative to the rarest piece. SentencePiece has the
+same."""
 
 
 class Surfaces:
-    """The pieces of a SentencePiece model by their surfaces. A surface is the text of a piece, with U+2581
-    for each space. Special tokens and bytes have no surface."""
+    """The pieces of a SentencePiece model by their surfaces. Special tokens and pieces for bytes have no
+    surface."""
 
     def __init__(self, pieces: Pieces) -> None:
         self._pieces, processor = pieces, pieces.processor
@@ -25,9 +30,10 @@ class Surfaces:
         self._bytes = [i for byte in BYTES if processor.is_byte(i := processor.piece_to_id(byte))]
         written = pieces.written
         self.defined = {written[i] for i in defined(pieces.files()["model"])} & self._ids.keys()
-        """Surfaces of user-defined pieces."""
+        """The surfaces of pieces that the user defined."""
         self.scores = {piece: processor.get_score(i) for piece, i in self._ids.items()}
-        """Log-probabilities of a unigram model. In a BPE model, a higher score is an earlier merge."""
+        """The score of each surface. In a unigram model, it is a log-probability. In a BPE model, a higher
+        score means an earlier merge."""
         learnt = [score for piece, score in self.scores.items() if piece not in self.defined]
         self.unknown_score = min(learnt, default=0.0) + UNKNOWN
         space, other = f"{SPACE_MARK}+", f"[^{SPACE_MARK}]+"
@@ -40,13 +46,20 @@ class Surfaces:
         )
 
     def words(self, text: str) -> list[str]:
-        """Normalise `text` as the model does, and split it into words that no piece crosses. A word may
-        include spaces around it. If pieces can cross words, the whole text is one word."""
+        """Normalise `text` as the model does, and split it into words. No piece crosses the border of two
+        words.
+
+        A word includes the spaces before it, or after it, as in the model's pieces. If pieces may cross
+        words, the whole text is one word.
+        """
         return self._word.findall(self._pieces.processor.normalize(text))
 
     def numbers(self, parts: Sequence[str]) -> list[int]:
-        """Return the pieces of a text, given in parts. A part without a piece becomes bytes. If the model has
-        no bytes, each run of such parts becomes one unknown piece. Split pieces that are too rare."""
+        """Return the numbers of the pieces of a text that is cut into `parts`.
+
+        A part that has no piece becomes bytes. If the model has no bytes, adjacent parts without a piece
+        become one unknown piece. Pieces that are too rare are split.
+        """
         pieces: list[int] = []
         for has_piece, run in groupby(parts, self._ids.__contains__):
             if has_piece:
@@ -59,11 +72,13 @@ class Surfaces:
 
 
 class PieceMerging:
-    """The merges of a SentencePiece model of BPE, for BPE-dropout."""
+    """A SentencePiece model of BPE in the form that BPE-dropout needs: its merges with their ranks."""
 
     def __init__(self, pieces: Pieces) -> None:
         self._surfaces = Surfaces(pieces)
         scores = self._surfaces.scores
+        # The file has no list of merges. But the scores of pieces fall in the order in which merges were
+        # learnt.
         ranks = {score: rank for rank, score in enumerate(sorted(set(scores.values()), reverse=True))}
         self._ranks = {piece: ranks[score] for piece, score in scores.items()}
         longest_first = sorted(self._surfaces.defined, key=len, reverse=True)
@@ -71,7 +86,8 @@ class PieceMerging:
         self.numbers = self._surfaces.numbers
 
     def words(self, text: str) -> list[str]:
-        """Split prepared text into words that no piece crosses. Cut words after `LONGEST_WORD` characters."""
+        """Split prepared text into words that no piece crosses. A word that is longer than `LONGEST_WORD` is
+        cut."""
         return [
             word[start : start + LONGEST_WORD]
             for word in self._surfaces.words(text)
@@ -79,12 +95,15 @@ class PieceMerging:
         ]
 
     def parts(self, word: str) -> tuple[str, ...]:
-        """Return the parts of a word before the first merge: its characters and user-defined pieces."""
+        """Return the parts of a word before any merge: its characters, and pieces that the user defined."""
         return tuple(self._part.findall(word))
 
     def rank(self, left: str, right: str) -> int | None:
-        """Return the rank of a merge. The higher the score of the merged piece, the lower the rank. Return
-        None if there is no such piece, or either part is user-defined."""
+        """Return the rank of a merge, or None if the model has no such merge. Merges of lower rank are done
+        first.
+
+        Pieces that the user defined are never merged.
+        """
         if left in self._surfaces.defined or right in self._surfaces.defined:
             return None
         return self._ranks.get(left + right)

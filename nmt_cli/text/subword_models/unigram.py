@@ -1,6 +1,8 @@
 """Random segmentations of a unigram model (Kudo, 2018) that depend only on a seed.
 
-SentencePiece samples from the same distribution, but its draws are not reproducible across processes.
+SentencePiece samples from the same distribution, but after the same seed it draws other segmentations in each
+process. A word is drawn backwards: at the end of the word, one of the pieces that may end there is chosen,
+and so on up to its start.
 """
 
 import math
@@ -12,15 +14,16 @@ from nmt_cli.text.subword_models.pieces import Pieces
 from nmt_cli.text.subword_models.surfaces import Surfaces
 
 MOST_CHOICES = 500_000
-"""Maximum number of choices of all cached words. A choice takes some hundred bytes."""
+"""The maximum number of choices in all cached words. A choice takes some hundred bytes."""
 
 Choices = list[tuple[list[float], list[str]]]
-"""For each position in a word, the cumulative probabilities of the pieces that may end there, and the pieces.
-The last probability is 1 and is left out."""
+"""For each position in a word: the pieces that may end there, and their cumulative probabilities. The last
+probability is always 1 and is left out."""
 
 
 class UnigramSampling:
-    """A source of random segmentations, drawn in proportion to their probability to the power of `alpha`."""
+    """A source of random segmentations. Each segmentation is drawn with a probability proportional to its
+    probability in the model, raised to the power `alpha`."""
 
     def __init__(self, pieces: Pieces, alpha: float) -> None:
         self._surfaces = Surfaces(pieces)
@@ -34,7 +37,8 @@ class UnigramSampling:
         self._free_choices = MOST_CHOICES
 
     def encode(self, text: str, seed: int) -> list[int]:
-        """Return the pieces of prepared `text`. The result depends only on `text` and `seed`."""
+        """Segment prepared text at random, and return the numbers of its pieces. The result depends only on
+        `text` and `seed`."""
         self._random.seed(seed)
         parts: list[str] = []
         for word in self._surfaces.words(text):
@@ -42,7 +46,7 @@ class UnigramSampling:
         return self._surfaces.numbers(parts)
 
     def _drawn(self, choices: Choices) -> list[str]:
-        """Draw the pieces of a word from its last to its first. Return their texts in reading order."""
+        """Draw the pieces of a word, given its `choices`. Return the texts of the pieces in reading order."""
         parts, end = [], len(choices)
         while end:
             cumulative, pieces = choices[end - 1]
@@ -51,8 +55,8 @@ class UnigramSampling:
         return parts[::-1]
 
     def _word(self, word: str) -> Choices:
-        """Return the choices of pieces at each position of a word. Cache the choices if there is room. Each
-        character without a piece is a choice with the score of an unknown."""
+        """Compute the choices of a word, and cache them if there is room. A character that has no piece is a
+        choice with the score of an unknown piece."""
         choices: Choices = []
         totals = [0.0]  # logarithm of the total weight of all segmentations up to each position
         for end in range(1, len(word) + 1):
@@ -62,6 +66,7 @@ class UnigramSampling:
             if word[end - 1] not in self._weights:
                 pieces.append(word[end - 1])
                 weights.append(totals[end - 1] + self._unknown)
+            # The maximum is subtracted first, since `exp` of a long word's weight would be 0.
             maximum = max(weights)
             sums = list(accumulate(math.exp(weight - maximum) for weight in weights))
             totals.append(maximum + math.log(sums[-1]))

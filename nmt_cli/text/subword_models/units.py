@@ -1,4 +1,4 @@
-"""Subword models with simple pieces: every character or every word."""
+"""The two simplest subword models: a piece for each character, and a piece for each word."""
 
 from collections.abc import Sequence
 from itertools import repeat
@@ -7,8 +7,11 @@ from nmt_cli.text.subword_models.subwords import BYTES, UNKNOWN_PIECE, UNKNOWN_T
 
 
 class Characters:
-    """A subword model with a piece for each character of an alphabet, which may include the space. With byte
-    fallback, 256 pieces of bytes come first."""
+    """A subword model with a piece for each character of an alphabet, which may include the space.
+
+    With byte fallback, characters outside of the alphabet are spelt in bytes. The 256 pieces for bytes have
+    the lowest numbers.
+    """
 
     def __init__(self, alphabet: str, byte_fallback: bool = False) -> None:
         self._bytes = len(BYTES) if byte_fallback else 0
@@ -17,7 +20,8 @@ class Characters:
         self.entries: Sequence[str] = [*BYTES[: self._bytes], *alphabet]
 
     def encode(self, text: str) -> list[int]:
-        """Return the piece of each character. An unknown one is `UNKNOWN_PIECE`, or bytes if enabled."""
+        """Return the number of each character's piece. A character outside of the alphabet becomes
+        `UNKNOWN_PIECE`, or its bytes with byte fallback."""
         if not self._bytes:
             # A loop takes a fifth longer, and this is most of the work of a character model.
             return list(map(self._numbers.get, text, repeat(UNKNOWN_PIECE)))
@@ -28,7 +32,8 @@ class Characters:
         return pieces
 
     def decode(self, pieces: Sequence[int]) -> str:
-        """Return the text of `pieces`, given as numbers. A number out of range becomes `UNKNOWN_TEXT`."""
+        """Return the text of pieces, given by their numbers. A number that no piece has becomes
+        `UNKNOWN_TEXT`."""
         return decoded(pieces, self._bytes, self.entries, UNKNOWN_TEXT)
 
     def files(self) -> dict[str, bytes]:
@@ -37,8 +42,11 @@ class Characters:
 
 
 class Words:
-    """A subword model with a piece for each word. With byte fallback, 256 pieces of bytes and a piece that
-    ends a word in bytes come first."""
+    """A subword model with a piece for each word of a list.
+
+    With byte fallback, other words are spelt in bytes, followed by a piece that marks the end of the word.
+    The 256 pieces for bytes and this piece have the lowest numbers.
+    """
 
     def __init__(self, words: Sequence[str], byte_fallback: bool = False) -> None:
         self._bytes = len(BYTES) if byte_fallback else 0
@@ -48,8 +56,8 @@ class Words:
         self._numbers = {word: i for i, word in enumerate(words, start=len(self.entries) - len(words))}
 
     def encode(self, text: str) -> list[int]:
-        """Return the piece of each word. A word without a piece becomes `UNKNOWN_PIECE`. With byte fallback,
-        it becomes its bytes and then the piece that ends a word."""
+        """Return the number of each word's piece. A word that is not in the list becomes `UNKNOWN_PIECE`.
+        With byte fallback, it becomes its bytes and the piece for the end of a word."""
         if not self._bytes:
             return list(map(self._numbers.get, text.split(), repeat(UNKNOWN_PIECE)))
         word_end = self._bytes
@@ -60,9 +68,10 @@ class Words:
         return pieces
 
     def decode(self, pieces: Sequence[int]) -> str:
-        """Return the text of `pieces`. A number out of range becomes the word `UNKNOWN_TEXT`."""
+        """Return the text of pieces, given by their numbers. A number that no piece has becomes the word
+        `UNKNOWN_TEXT`."""
         return decoded(pieces, self._bytes, self._texts, f"{UNKNOWN_TEXT} ").removesuffix(" ")
 
     def files(self) -> dict[str, bytes]:
-        """Return the content of the word list, a word per line, by its file ending."""
+        """Return the list of words, one a line, by the ending of its file."""
         return {"words.txt": "".join(f"{word}\n" for word in self._words).encode()}

@@ -1,4 +1,8 @@
-"""XLM-RoBERTa's tokeniser: a SentencePiece model, with the ids and normalisation of Hugging Face."""
+"""The tokeniser of XLM-RoBERTa, with which COMET models read text.
+
+It is a SentencePiece model with the ids and the normalisation of Hugging Face. Scores of COMET depend on
+both.
+"""
 
 import re
 from functools import lru_cache
@@ -14,15 +18,16 @@ START, PADDING, END, UNKNOWN = range(4)
 SPECIAL = re.compile(r"(<s>|<pad>|</s>|<unk>|\s*<mask>)")
 
 SHORT_CLUSTER = 5
-"""Bytes up to which a cluster, a character with its combining marks, is normalised as a whole."""
+"""The maximum length, in bytes, of a cluster that is normalised as a whole. A cluster is a character with its
+combining marks."""
 
 
 class XlmRobertaTokenizer:
-    """Splits text into XLM-RoBERTa's ids."""
+    """A tokeniser that returns XLM-RoBERTa's ids of text."""
 
     def __init__(self, model: bytes) -> None:
-        """Load the content of `sentencepiece.bpe.model`. Raise `UserError` if it is not a SentencePiece
-        model."""
+        """Load the content of the file `sentencepiece.bpe.model`. Raise `UserError` if it is not a
+        SentencePiece model."""
         # Text is normalised by `_normalized`, which differs from SentencePiece for some clusters.
         without_table = replaced(field(model, NORMALIZER), TABLE, b"")
         self._pieces = Pieces(replaced(model, NORMALIZER, without_table))
@@ -45,8 +50,8 @@ class XlmRobertaTokenizer:
         }
 
     def encode(self, text: str) -> list[int]:
-        """Return the ids of `text`, without those of start and end. The names of special tokens in `text`
-        become special tokens."""
+        """Return the ids of `text`, without start and end tokens. Where `text` has the name of a special
+        token, such as "<mask>", it gets the id of that token."""
         ids: list[int] = []
         for part in SPECIAL.split(text):
             if (special := self._special.get(part.lstrip())) is not None:
@@ -58,8 +63,12 @@ class XlmRobertaTokenizer:
         return ids
 
     def _normalized(self, cluster: str) -> str:
-        """Return a cluster of characters, normalised. As in Hugging Face, the shortest beginning of a short
-        cluster that has a rule replaces it, and the rest of the cluster is lost."""
+        """Normalise a cluster of characters as Hugging Face does.
+
+        A cluster of at most `SHORT_CLUSTER` bytes is replaced by the result of the shortest prefix that has a
+        rule. The rest of the cluster is lost. A longer cluster, or one without such a prefix, is normalised
+        character by character.
+        """
         ends = range(1, len(cluster) + 1) if len(cluster.encode()) <= SHORT_CLUSTER else ()
         for start in (cluster[:end] for end in ends):
             if (normalized := str(self._normalize(start))) != start:
