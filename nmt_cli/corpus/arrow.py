@@ -1,4 +1,7 @@
-"""Parquet files, read by pyarrow in small batches."""
+"""Parquet files, read by pyarrow in small batches.
+
+A file from outside may be damaged or hostile, so sizes are checked before pyarrow loads anything.
+"""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -14,21 +17,26 @@ from nmt_cli.runtime.zips import DENSEST, SMALL
 PARQUET = ".parquet"
 
 BATCH_ROWS = 100
-"""Rows read at a time. Parquet can compress a long text to a few bytes, so more rows may fill the memory."""
+"""The number of rows that are read at a time. A Parquet file of 6 kB can contain gigabytes of text, so more
+rows might fill the memory."""
 
 MAX_COLUMN_BYTES = 1 << 29
-"""Maximum size of a column in a row group, which pyarrow may hold in memory as a whole."""
+"""The maximum size of a column in a row group, a section of the file that pyarrow may hold in memory as a
+whole."""
 
 
 def count(file: Path) -> int:
-    """Return the number of rows. Raise `UserError` for an unreadable file or without pyarrow."""
+    """Return the number of rows. Raise `UserError` if the file is unreadable, or pyarrow is not installed."""
     with _explained(file):
         return int(_library().parquet.ParquetFile(file).metadata.num_rows)
 
 
 def pairs(file: Path, languages: tuple[str, str], config: CorpusConfig) -> Iterator[Scored]:
-    """Yield (source, target, score) of each row. Raise `UserError` for a damaged file, a missing column, or a
-    value of another type. Also raise it after the last row, if their number differs from the metadata."""
+    """Yield (source, target, score) of each row. Without a score, it is `NO_SCORE`.
+
+    Raise `UserError` for a damaged file, a missing column, or a value of another type. If the number of rows
+    is not that in the file's metadata, raise it after the last row.
+    """
     with _explained(file):
         number = 0
         rows = chain.from_iterable(
@@ -41,6 +49,7 @@ def pairs(file: Path, languages: tuple[str, str], config: CorpusConfig) -> Itera
                 text_of(target, "target", location),
                 as_score(score, location),
             )
+        # A damaged file may end without an error of pyarrow, and a shorter corpus would be read in silence.
         if number != count(file):
             raise UserError(f"{file} has {number:,} rows, another number than its metadata. Copy it again.")
 
@@ -48,11 +57,12 @@ def pairs(file: Path, languages: tuple[str, str], config: CorpusConfig) -> Itera
 def _columns(
     file: Path, languages: tuple[str, str], config: CorpusConfig
 ) -> Iterator[tuple[list[Any], list[Any], list[Any]]]:
-    """Yield (sources, targets, scores) of up to `BATCH_ROWS` rows at a time. Missing scores are None. Raise
-    `UserError` if a column is missing or too large."""
+    """Yield lists of sources, targets and scores, for up to `BATCH_ROWS` rows at a time. A missing score is
+    None."""
     parquet = _library().parquet.ParquetFile(file)
     columns = _chosen(file, parquet.schema_arrow, languages, config)
     names = [name for name in columns if name]
+    # A file of 6 kB made pyarrow take 5.1 GB.
     _refuse_large(file, parquet.metadata, names)
     for batch in parquet.iter_batches(BATCH_ROWS, columns=names):
         batch.validate(full=True)  # wrong lengths in the file would read past the end of the memory
@@ -63,8 +73,11 @@ def _columns(
 
 
 def _refuse_large(file: Path, metadata: Any, names: Sequence[str]) -> None:
-    """Raise `UserError` if a column in `names` has a row group that decompresses to over `MAX_COLUMN_BYTES`.
-    Also raise it if this size is above both `SMALL` and `DENSEST` times the compressed size."""
+    """Raise `UserError` if a column in `names` is too large for texts in one of the row groups.
+
+    It is if it decompresses to more than `MAX_COLUMN_BYTES`. It is also if it decompresses to more than
+    `SMALL` bytes and to more than `DENSEST` times its compressed size.
+    """
     for number in range(metadata.num_row_groups):
         group = metadata.row_group(number)
         for column in map(group.column, range(group.num_columns)):
@@ -78,7 +91,7 @@ def _refuse_large(file: Path, metadata: Any, names: Sequence[str]) -> None:
 
 
 def _chosen(file: Path, schema: Any, languages: tuple[str, str], config: CorpusConfig) -> Columns:
-    """Return the names of the columns that `chosen` takes. A field of a struct is called "outer.inner"."""
+    """Return the names of the columns to read. A field of a struct is called "outer.inner"."""
     arrow = _library()
     names = []
     for field in schema:
@@ -88,7 +101,8 @@ def _chosen(file: Path, schema: Any, languages: tuple[str, str], config: CorpusC
 
 
 def _column(batch: Any, name: str) -> Any:
-    """Return column `name` of a batch. If there is none, "outer.inner" is field "inner" of column "outer"."""
+    """Return the column `name` of a batch. "outer.inner" is a column of that name or, if there is none, the
+    field "inner" of the struct "outer"."""
     if name in batch.schema.names:
         return batch.column(name)
     outer, _, inner = name.partition(".")
@@ -97,7 +111,7 @@ def _column(batch: Any, name: str) -> Any:
 
 @contextmanager
 def _explained(file: Path) -> Iterator[None]:
-    """Turn errors of pyarrow and the system, and lack of memory, in the `with` block into `UserError`."""
+    """Turn errors of pyarrow and of the system in the block, and a lack of memory, into `UserError`."""
     arrow = _library()
     try:
         yield

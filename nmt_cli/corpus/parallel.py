@@ -1,4 +1,8 @@
-"""Parallel corpora: finding the files that `--train`, `--valid` and `--test` name, and reading pairs."""
+"""Parallel corpora: finding the files that `--train`, `--valid` and `--test` name, and reading pairs.
+
+A pair is a source and a target text. A side is the source or the target of all pairs. Lines are read as
+bytes, and decoded later, where the settings say what to do with invalid UTF-8.
+"""
 
 import shutil
 import sys
@@ -25,10 +29,10 @@ FORM_OF: dict[str, Form] = {
 """The form of a file that contains both sides, by its ending."""
 
 WITH_COLUMNS: tuple[Form, ...] = ("tsv", "jsonl", "arrow")
-"""Forms with columns or fields, one of which may have scores."""
+"""The forms with columns or fields, one of which may have quality scores."""
 
 UNITS: dict[Form, str] = {"sgm": "segment", "tmx": "pair", "arrow": "row"}
-"""The unit that messages count, in forms in which a pair is not a line."""
+"""The word for a pair in messages, for forms in which a pair is not a line."""
 
 SAVED_DATASET = ("dataset_info.json", "dataset_dict.json")
 """Files that `save_to_disk` of Hugging Face's `datasets` writes."""
@@ -38,9 +42,10 @@ FORMATS = (*FORM_OF, *sgm.SUFFIXES)
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Consecutive pairs as raw bytes, and the number of the first pair in its corpus, from 1."""
+    """Consecutive pairs as raw bytes."""
 
     first: int
+    """The number of the first pair in its corpus, from 1."""
     sources: list[bytes]
     targets: list[bytes]
     scores: list[float] = field(default_factory=list)
@@ -49,48 +54,54 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
-    """A parallel text, given by a file per side. A file with both sides is both `source` and `target`."""
+    """A parallel corpus on disk. If one file contains both sides, it is both `source` and `target`."""
 
     name: str
     source: Path
     target: Path
     form: Form
     names: tuple[str, ...] = ()
-    """Names of the original files for messages, if `source` and `target` are copies, such as of stdin."""
+    """The names of the original files for messages, if `source` and `target` are copies, such as of stdin."""
 
     languages: tuple[str, str] = field(default=("", ""), compare=False)
-    """Source and target language, to find both sides in a file that labels languages."""
+    """The source and the target language, by which sides are found in a file that labels languages."""
 
     config: CorpusConfig = field(default=CorpusConfig(), compare=False)
-    """The columns of source, target and score in a table."""
+    """The settings that name the columns of a table."""
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """All files of the corpus, each once."""
+        """The files of the corpus, each once."""
         return (self.source,) if self.source == self.target else (self.source, self.target)
 
     @property
     def streams(self) -> list[Path]:
-        """The files that can be read only once: stdin and pipes."""
+        """Those files that can be read only once: stdin and pipes."""
         return [file for file in self.files if file == STDIN or file.is_fifo()]
 
     @property
     def has_columns(self) -> bool:
-        """True if the corpus is a table or has records."""
+        """True if the corpus is a table, or has records with fields."""
         return self.form in WITH_COLUMNS
 
     @property
     def has_scores(self) -> bool:
-        """True if the settings name a score column and the corpus has columns."""
+        """True if the corpus has columns, and the settings name one with scores."""
         return self.has_columns and bool(self.config.score_column)
 
     def count(self) -> int:
-        """Return the number of pairs. Raise `UserError` for no pairs, or if the sides do not match. Read all
-        files, but no rows of Parquet, to find most damage before any work begins."""
+        """Return the number of pairs.
+
+        This reads all files completely, except for the rows of Parquet, so that most damage is found before
+        any work begins. Raise `UserError` if there are no pairs, or the sides have different numbers of
+        lines.
+        """
         match self.form:
             case "sgm" | "tmx":
                 return sum(1 for _ in self._pairs())
             case "arrow":
+                # Only the metadata is read, because decompressing all rows would take as long as the work
+                # itself.
                 return self._at_least_one(arrow.count(self.source))
             case "tsv" if self._header:
                 return self._at_least_one(files.count_lines(self.source, self._name("source")) - self._header)
@@ -112,8 +123,11 @@ class Corpus:
         return count
 
     def blocks(self, size: int) -> Iterator[Block]:
-        """Yield all pairs in order, `size` at a time. The last block may be smaller. Raise `UserError` for a
-        damaged file or invalid line, and `ValueError` if two files of lines differ in blocks."""
+        """Yield all pairs in order, in blocks of `size`. The last block may be smaller.
+
+        Raise `UserError` for a damaged file or an invalid line. Raise `ValueError` if two files of lines do
+        not match, which `count` reports better.
+        """
         blocks: Iterator[tuple[list[Any], ...]]
         if self.form == "lines":
             sides = (self.source, self._name("source")), (self.target, self._name("target"))
@@ -127,12 +141,12 @@ class Corpus:
             first += len(block[0])
 
     def location(self, side: Literal["source", "target"], number: int) -> str:
-        """Return the file and line, segment or row of pair `number`, from 1, such as "a.de line 3"."""
+        """Return the file and the line, segment or row of pair `number`, from 1, such as "a.de line 3"."""
         return f"{self._name(side)} {UNITS.get(self.form, 'line')} {number + self._header:,}"
 
     @property
     def _header(self) -> int:
-        """The number of lines before the first pair: 1 for a .tsv file with column names, else 0."""
+        """The number of lines before the first pair: 1 for a .tsv file with names of columns, otherwise 0."""
         return int(self.form == "tsv" and not records.has_no_names(self.config))
 
     def _name(self, side: Literal["source", "target"]) -> str:
@@ -141,7 +155,8 @@ class Corpus:
         return str(self.source if side == "source" else self.target)
 
     def _pairs(self) -> Iterator[tuple[bytes, bytes]] | Iterator[records.Scored]:
-        """Yield (source, target) or, with scores, (source, target, score). Not for form "lines"."""
+        """Yield (source, target) of each pair, or (source, target, score) if the corpus has scores. This is
+        for all forms except "lines"."""
         match self.form:
             case "sgm":
                 return iter(sgm.pairs(self.source, self.target, self.languages, self._name("source")))
@@ -158,8 +173,11 @@ class Corpus:
         return scored if self.has_scores else (pair[:2] for pair in scored)
 
     def _grouped(self, pairs: Iterator[Any], size: int) -> Iterator[tuple[list[Any], ...]]:
-        """Yield lists of sources, of targets and, if given, of scores. Each has `size` items, the last
-        perhaps fewer. Raise `UserError` for a group of over `MOST_BYTES_HELD` bytes."""
+        """Yield tuples of lists: `size` sources, their targets and, if given, their scores. The last lists
+        may be shorter.
+
+        Raise `UserError` for a group of more than `MOST_BYTES_HELD` bytes.
+        """
         group, held_bytes = [], 0
         for number, pair in enumerate(pairs, start=1):
             group.append(pair)
@@ -175,16 +193,23 @@ class Corpus:
 
 
 def find(spec: str, source_lang: str, target_lang: str, config: CorpusConfig | None = None) -> Corpus:
-    """Return the corpus that `spec` names. "-" is stdin, and SOURCE:TARGET are two files, which may be
-    missing. A single path is a file or folder with both sides. PREFIX means PREFIX.`source_lang` and
-    PREFIX.`target_lang`, compressed or not. Raise `UserError` if no corpus is found, for an unknown ending,
-    or for two files of unequal forms. The default `config` names no columns."""
+    """Return the corpus that `spec` names. It is one of these:
+
+    - "-": tab-separated pairs from stdin.
+    - SOURCE:TARGET: two files, which may be missing.
+    - One path: a file with both sides, a pipe of tab-separated pairs, or a folder of mtdata.
+    - PREFIX: the files PREFIX.`source_lang` and PREFIX.`target_lang`, compressed or not.
+
+    `config` has the settings for columns. Raise `UserError` if nothing is found, the ending of a file is
+    unknown, or two files have different forms.
+    """
     corpus = _find(spec, source_lang, target_lang)
     return replace(corpus, languages=(source_lang, target_lang), config=config or CorpusConfig())
 
 
 def _find(spec: str, source_lang: str, target_lang: str) -> Corpus:
-    """Return the corpus that `spec` names, without languages and settings. If none, raise `UserError`."""
+    """Return the corpus that `spec` names, still without languages and settings. Raise `UserError` if there
+    is none."""
     if spec == "-":
         return Corpus("stdin", STDIN, STDIN, "tsv")
     corpus = _two_files(spec, source_lang, target_lang) or _one_path(Path(spec), source_lang, target_lang)
@@ -198,8 +223,11 @@ def _find(spec: str, source_lang: str, target_lang: str) -> Corpus:
 
 
 def _one_path(path: Path, source_lang: str, target_lang: str) -> Corpus | None:
-    """Return the corpus of a pipe (read as .tsv), file or folder. Return None for a missing path, or a folder
-    without files train.LANG. Raise `UserError` for an unknown ending, or a folder of datasets."""
+    """Return the corpus of a pipe, a file with both sides, or a folder with files train.LANG. Return None for
+    a missing path or another folder.
+
+    Raise `UserError` for a file with an unknown ending, or a folder that Hugging Face's `datasets` wrote.
+    """
     if path.is_fifo():
         return Corpus(path.name, path, path, "tsv")
     if path.is_file():
@@ -214,7 +242,8 @@ def _one_path(path: Path, source_lang: str, target_lang: str) -> Corpus | None:
 
 
 def _not_found(spec: str, source_lang: str, target_lang: str) -> UserError:
-    """Return the error for a `spec` that names nothing, with its possible forms and the missing file."""
+    """Return the error for a `spec` that names no corpus. It lists the possible forms and the missing
+    file."""
     missing = f"{spec}.{target_lang}" if _side_of_prefix(spec, source_lang) else f"{spec}.{source_lang}"
     hint = " (a directory: name the files in it)" if Path(spec).is_dir() else ""
     return UserError(
@@ -225,8 +254,12 @@ def _not_found(spec: str, source_lang: str, target_lang: str) -> UserError:
 
 
 def spool(corpus: Corpus, folder: Path) -> Corpus:
-    """Return the corpus with stdin and pipes copied to `folder`, so that it can be read several times.
-    `names` keeps the original names. Create `folder` only for copies. Several corpora may share `folder`."""
+    """Copy stdin and pipes of a corpus to `folder`, so that it can be read repeatedly. Return the corpus of
+    the copies.
+
+    Messages still have the original names. Without stdin and pipes, `folder` is not created, and `corpus` is
+    returned. Several corpora may share a folder.
+    """
     streams = corpus.streams
     if not streams:
         return corpus
@@ -234,6 +267,7 @@ def spool(corpus: Corpus, folder: Path) -> Corpus:
     first = len(list(folder.iterdir()))
     copies = {file: folder / str(number) for number, file in enumerate(streams, start=first)}
     for file, copy in copies.items():
+        # A stream has no position, and preprocessing reads a corpus several times.
         with sys.stdin.buffer if file == STDIN else file.open("rb") as stream, copy.open("wb") as out:
             shutil.copyfileobj(stream, out)
     source, target = (copies.get(file, file) for file in (corpus.source, corpus.target))
@@ -242,8 +276,11 @@ def spool(corpus: Corpus, folder: Path) -> Corpus:
 
 
 def write_pairs(name: str, pairs: Iterable[Sequence[object]], langs: tuple[str, str], folder: Path) -> Corpus:
-    """Write pairs of texts to two files in `folder`, and return their corpus. None is an empty text, and line
-    breaks become spaces. Raise `UserError` for anything but a source and its translation."""
+    """Write pairs of texts from memory to two files in `folder`, and return their corpus.
+
+    None becomes an empty text, and line breaks become spaces. Raise `UserError` for an item that is not a
+    pair of texts.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     source, target = (folder / f"{name}.{side}" for side in ("source", "target"))
     with source.open("wb") as sources, target.open("wb") as targets:
@@ -258,15 +295,17 @@ def write_pairs(name: str, pairs: Iterable[Sequence[object]], langs: tuple[str, 
 
 
 def _two_files(prefix: str, source_lang: str, target_lang: str) -> Corpus | None:
-    """Return the corpus of PREFIX.`source_lang` and PREFIX.`target_lang`, or None if a file is missing. Raise
-    `UserError` for a file in two compressions, or if only one file is a WMT test set."""
+    """Return the corpus of PREFIX.`source_lang` and PREFIX.`target_lang`, or None if a file is missing.
+
+    Raise `UserError` if a file exists both plain and compressed, or only one of the two is a WMT test set.
+    """
     source, target = (_side_of_prefix(prefix, lang) for lang in (source_lang, target_lang))
     return Corpus(Path(prefix).name, source, target, _form(source, target)) if source and target else None
 
 
 def _side_of_prefix(prefix: str, lang: str) -> Path | None:
-    """For `lang` "de", return PREFIX.de, or else PREFIX.deu, compressed or not. If neither exists, return
-    None. If a plain and a compressed file exist, raise `UserError`."""
+    """Return the file of one side: PREFIX.de or, with a code of three letters, PREFIX.deu, compressed or not.
+    Return None if there is none. Raise `UserError` if it exists both plain and compressed."""
     for code in (lang, THREE_LETTERS.get(lang, lang)):
         names = [f"{prefix}.{code}{ending}" for ending in ("", *files.COMPRESSIONS)]
         existing = [name for name in names if Path(name).exists()]
@@ -280,7 +319,7 @@ def _side_of_prefix(prefix: str, lang: str) -> Path | None:
 
 
 def _single_file(file: Path) -> Corpus:
-    """Return the corpus of a file with both sides. Raise `UserError` for an unknown ending."""
+    """Return the corpus of a file that contains both sides. Raise `UserError` for an unknown ending."""
     for ending in files.endings(file):
         if ending in FORM_OF:
             return Corpus(_name(file), file, file, FORM_OF[ending])
@@ -294,14 +333,16 @@ def _single_file(file: Path) -> Corpus:
 
 
 def _form(source: Path, target: Path) -> Literal["lines", "sgm"]:
-    """Return "sgm" for two WMT test sets, "lines" for two other files. Raise `UserError` for a mixture."""
+    """Return "sgm" for two WMT test sets, and "lines" for two other files. Raise `UserError` for one of
+    each."""
     if sgm.is_test_set(source) != sgm.is_test_set(target):
         raise UserError(f"{source} and {target}: one is a WMT test set and one is not. Give two of a kind.")
     return "sgm" if sgm.is_test_set(source) else "lines"
 
 
 def _name(file: Path, lang: str = "") -> str:
-    """Return the name without endings of format, compression and `lang`, and without "-src" at its end."""
+    """Return the name of a file without the endings of format, compression and `lang`, and without "-src" at
+    its end."""
     name = file.name
     while Path(name).suffix.lower() in (*FORMATS, *files.COMPRESSIONS, f".{lang}"):
         name = Path(name).stem

@@ -1,4 +1,8 @@
-"""Corpora with columns: tab-separated text and JSONL, and the choice of the columns to read."""
+"""Corpora with columns: tab-separated text and JSON lines, and the choice of the columns to read.
+
+A row of a table or an object of JSON is a record. `location` is the start of a message, such as "a.tsv line
+3".
+"""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -14,30 +18,36 @@ from nmt_cli.language import fits
 
 JSONL_SUFFIXES = (".jsonl", ".ndjson", ".json")
 USUAL_NAMES = (("source", "src"), ("target", "tgt"))
-"""Names of the source and the target column in tables that do not name languages."""
+"""The usual names of the source and the target column, in tables that do not name languages."""
 
 NESTED = "translation"
-"""The field that contains both sides, by language, in data sets of Hugging Face."""
+"""The field that contains both sides by language, in data sets of Hugging Face."""
 
 NO_SCORE = float("nan")
-"""The score of a pair without one in a corpus with scores. It is not below any limit."""
+"""The score of a pair that has none. It is NaN, which is not below any limit, so filters keep the pair."""
 
 Scored = tuple[bytes, bytes, float]
 """Source, target and score of a pair."""
 
 Columns = tuple[str, str, str | None]
-"""Names of the columns of source, target and score."""
+"""The names of the columns of source, target and score. None if there are no scores."""
 
 
 def has_no_names(config: CorpusConfig) -> bool:
-    """Return whether all chosen columns are numbers, or none is chosen. Then line 1 is a pair, not names."""
+    """Return whether a table begins with a pair. Otherwise its first line has the names of the columns.
+
+    It begins with a pair if the settings choose columns by number, or choose none.
+    """
     return all(map(str.isdecimal, config.columns))
 
 
 def chosen(names: Sequence[str], languages: tuple[str, str], config: CorpusConfig, location: str) -> Columns:
-    """Return the columns of source, target and score that the settings name. Without a setting, take a source
-    or target column named after its language or such as "src", and None as score. Raise `UserError`,
-    beginning with `location`, for a missing or repeated column, or one column for both sides."""
+    """Return the columns of source, target and score.
+
+    A column that the settings name comes first. Otherwise, a side is the column that is called after its
+    language or usually, such as "src", and there is no score. Raise `UserError` if a column is missing or
+    occurs twice, or one column would be both sides.
+    """
     source = config.source_column or _usual(names, languages, 0, location)
     target = config.target_column or _usual(names, languages, 1, location)
     for name in filter(None, (source, target, config.score_column)):
@@ -52,8 +62,11 @@ def chosen(names: Sequence[str], languages: tuple[str, str], config: CorpusConfi
 
 
 def _usual(names: Sequence[str], languages: tuple[str, str], side: int, location: str) -> str:
-    """Return the column of a side (0 source, 1 target). Take the first of translation.LANG, LANG, a name such
-    as "src", and another code for LANG. If there is none, raise `UserError`, beginning with `location`."""
+    """Return the column of a side, 0 for the source and 1 for the target, that the settings do not name.
+
+    Its name is the first of these that exists: translation.LANG, LANG, a usual name such as "src", and
+    another code of the language. Raise `UserError` if there is none.
+    """
     lang = languages[side]
     preferred = [f"{NESTED}.{lang}", lang, *USUAL_NAMES[side]]
     matching = [name for name in preferred if name in names]
@@ -68,12 +81,16 @@ def _usual(names: Sequence[str], languages: tuple[str, str], side: int, location
 
 
 def _listed(names: Sequence[str]) -> str:
+    # A message stays short, whatever a damaged table has in its first line.
     return ", ".join(name[:50] for name in names[:20]) or "nothing"
 
 
 def two_columns(path: Path, name: str) -> Iterator[tuple[bytes, bytes]]:
-    """Yield (source, target) of each line, also the first. Each line must be two columns with a tab between.
-    Raise `UserError`, which calls the file `name`, for any other line."""
+    """Yield (source, target) of each line of tab-separated text without names. `name` is the file in
+    messages.
+
+    Raise `UserError` for a line that does not have exactly two columns.
+    """
     for number, line in enumerate(files.lines(path), start=1):
         columns = line.split(b"\t")
         if len(columns) != 2:
@@ -85,14 +102,17 @@ def two_columns(path: Path, name: str) -> Iterator[tuple[bytes, bytes]]:
 
 
 def table(path: Path, name: str, languages: tuple[str, str], config: CorpusConfig) -> Iterator[Scored]:
-    """Yield (source, target, score) of each row of tab-separated text without quoting. The first line has
-    names, unless the settings choose columns only by number. The default numbers are 1 and 2. A score that is
-    empty or not chosen is `NO_SCORE`. Raise `UserError`, which calls the file `name`, for rows of unequal
-    length, a missing column or an invalid score."""
+    """Yield (source, target, score) of each row of tab-separated text, in which quotes have no meaning.
+
+    The first line has the names of the columns, unless the settings choose columns only by number. The
+    numbers of source and target are 1 and 2 by default. Without a score, it is `NO_SCORE`. `name` is the file
+    in messages. Raise `UserError` for rows of different lengths, a missing column, or an invalid score.
+    """
     rows: Iterator[tuple[int, bytes]] = enumerate(files.lines(path), start=1)
     number, first = next(rows, (1, b""))
     names = first.decode(errors="replace").split("\t")
     if has_no_names(config):
+        # The first line is a pair. It must be read as one.
         rows = chain([(number, first)], rows)
         names = [str(column) for column in range(1, len(names) + 1)]
         config = replace(
@@ -114,9 +134,12 @@ def table(path: Path, name: str, languages: tuple[str, str], config: CorpusConfi
 
 
 def jsonl(path: Path, name: str, languages: tuple[str, str], config: CorpusConfig) -> Iterator[Scored]:
-    """Yield (source, target, score) of each JSON object, one per line. The fields are those that `chosen`
-    takes from the first object. A null or unchosen score is `NO_SCORE`. Raise `UserError`, which calls the
-    file `name`, for an invalid line, a missing field or a wrong type."""
+    """Yield (source, target, score) of each JSON object in a file with one object per line.
+
+    The fields of the first object decide which ones are read. Without a score, it is `NO_SCORE`. `name` is
+    the file in messages. Raise `UserError` for a line that is not an object, a missing field, or a value of a
+    wrong type.
+    """
     columns: Columns | None = None
     for number, line in enumerate(files.lines(path), start=1):
         location = f"{name} line {number:,}"
@@ -133,7 +156,8 @@ def jsonl(path: Path, name: str, languages: tuple[str, str], config: CorpusConfi
 
 
 def _record(line: bytes, location: str) -> dict[str, Any]:
-    """Return the JSON object in a line. Raise `UserError` for other content, or too deep nesting."""
+    """Return the JSON object in a line. Raise `UserError` for anything else, or for objects that are nested
+    too deeply."""
     try:
         # Bytes that are not UTF-8 pass unchanged. The reader of the corpus handles them in all formats.
         record = json.loads(line.decode(errors="surrogateescape"))
@@ -150,7 +174,8 @@ def _record(line: bytes, location: str) -> dict[str, Any]:
 
 
 def field_names(record: dict[str, Any]) -> list[str]:
-    """Return the names of all fields. Fields of an inner record are called "outer.inner"."""
+    """Return the names of all fields of a record. A field of an object inside the record, one level deep, is
+    called "outer.inner"."""
     names = []
     for key, value in record.items():
         inner = [f"{key}.{name}" for name in value] if isinstance(value, dict) else []
@@ -159,8 +184,8 @@ def field_names(record: dict[str, Any]) -> list[str]:
 
 
 def _value(record: dict[str, Any], name: str, location: str) -> Any:
-    """Return the field `name` of a record. "outer.inner" can also be the field "inner" of record "outer". If
-    the field is missing, raise `UserError`, beginning with `location`."""
+    """Return the field `name` of a record. "outer.inner" is a field of that name or, if there is none, the
+    field "inner" of the object "outer". Raise `UserError` if it is missing."""
     if name in record:  # the name of a field may contain a full stop
         return record[name]
     value: Any = record
@@ -172,8 +197,10 @@ def _value(record: dict[str, Any], name: str, location: str) -> Any:
 
 
 def text_of(value: object, name: str, location: str) -> bytes:
-    """Return the text `value` as bytes, with line breaks as spaces. None gives b"". Raise `UserError` for
-    another type or over `LONGEST_BYTES` bytes. Messages call the field `name`."""
+    """Return a text as bytes, with line breaks replaced by spaces. None becomes b"".
+
+    `name` is the field in messages. Raise `UserError` for another type, or more than `LONGEST_BYTES` bytes.
+    """
     if value is None:
         return b""
     if not isinstance(value, str):
@@ -188,7 +215,8 @@ def text_of(value: object, name: str, location: str) -> bytes:
 
 
 def as_score(value: object, location: str) -> float:
-    """Return a number, or `NO_SCORE` for None and empty text. Raise `UserError` for other values."""
+    """Return a score as a number. None and empty text become `NO_SCORE`. Raise `UserError` for anything that
+    is not a number."""
     if value is None or value in ("", b""):
         return NO_SCORE
     try:

@@ -1,7 +1,8 @@
-"""WMT test sets: the sgm files of newstest2008 to 2020 and the xml files since 2021.
+"""WMT test sets: the sgm files of newstest2008 to 2020, and the xml files since 2021.
 
-No XML parser is used. The sgm files are not well-formed, and a file from outside must not make a parser fetch
-or expand anything.
+A set has documents, and a document has numbered segments. An xml file contains several sides, an sgm file
+only one. No XML parser is used, because sgm files are not well-formed, and a file from outside must not make
+a parser fetch or expand anything.
 """
 
 import re
@@ -19,14 +20,14 @@ SUFFIXES = (".sgm", ".sgml", ".xml")
 
 Side = Literal["source", "target", "hypothesis"]
 TAG = re.compile(rb"<(/?)(doc|src|ref|hyp|seg)\b([^<>]*)>", re.IGNORECASE)
-"""A tag that matters. Matching takes linear time for any input."""
+"""A tag of an element that is read. Matching takes linear time for any input."""
 
 ROOT = re.compile(
     rb"(?:\xef\xbb\xbf)?(?:\s++|<\?[^>]*+>|<!--.*?-->|<![^>]*+>)*+"
     rb"<(?:dataset|doc|mteval|(?:src|ref|tst)set)[\s>].*<seg[\s/>]",
     re.IGNORECASE | re.DOTALL,
 )
-"""The start of a test set: its root element, and a segment."""
+"""The start of a test set: its root element, up to the first segment."""
 
 SIDES: dict[Side, bytes] = {"source": b"src", "target": b"ref", "hypothesis": b"hyp"}
 VALUE = rb"\s*=\s*(?:\"([^\"]*)\"|'([^']*)'|([^\"'\s]*))"
@@ -39,7 +40,7 @@ ENTITY = re.compile(rb"&(?:(amp|lt|gt|quot|apos)|#([0-9]{1,7})|#x([0-9a-f]{1,6})
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """One sentence of a test set, with its document and its number in the document."""
+    """One sentence of a test set, with the id of its document and its number there."""
 
     document: bytes
     number: bytes
@@ -47,26 +48,33 @@ class Segment:
 
     @property
     def key(self) -> tuple[bytes, bytes]:
-        """Document and number in lower case. Both segments of a pair have equal keys."""
+        """Document and number in lower case. The two segments of a pair have equal keys."""
         return self.document.lower(), self.number.lower()
 
 
 def holds_test_set(content: bytes) -> bool:
-    """Return whether the `content` of an xml file is a test set, by its root element, with segments."""
+    """Return whether the `content` of an xml file is a test set. Its root element decides, and it must have a
+    segment."""
     return ROOT.match(content) is not None
 
 
 def is_test_set(path: Path) -> bool:
-    """Return whether the endings of the name, perhaps with one of compression, are those of a test set."""
+    """Return whether a file is a test set by the ending of its name, which may be followed by one of a
+    compression."""
     return any(ending in SUFFIXES for ending in endings(path))
 
 
 def segments(path: Path, side: Side, lang: str = "") -> list[Segment]:
-    """Return the segments of one side in order. In each document of an xml file, take the side's first
-    element in `lang`. A `lang` of "" fits all. An sgm file has one side, so `side` and `lang` have no effect.
-    Raise `UserError` without segments, or if the file is cut off or too large."""
+    """Return the segments of one side, in order.
+
+    In an xml file, `side` and `lang` choose the element of each document: the first one of the side in that
+    language, or in any language if `lang` is "". An sgm file has one side, so they have no effect. Raise
+    `UserError` if there are no such segments, or the file is cut off or too large.
+    """
     with open_bytes(path) as stream:
         content = stream.read(MOST_BYTES_HELD + 1)
+    # A compressed file may be small and have gigabytes of content, so the content is not read further than
+    # the limit.
     refuse_large(len(content), str(path), MOST_BYTES_HELD)
     tags = list(TAG.finditer(content))
     _refuse_cut(path, tags)
@@ -88,8 +96,11 @@ def segments(path: Path, side: Side, lang: str = "") -> list[Segment]:
 
 
 def pairs(source: Path, target: Path, languages: tuple[str, str], name: str) -> list[tuple[bytes, bytes]]:
-    """Return (source, target) texts in order. `languages` are source and target. Raise `UserError`, which
-    calls the source file `name`, unless both sets have the same segments in the same order."""
+    """Return (source, target) of each segment of two test sets. `languages` are those of source and target.
+
+    Raise `UserError` unless both sets have the same segments in the same order. The message calls the source
+    `name`.
+    """
     sides = segments(source, "source", languages[0]), segments(target, "target", languages[1])
     for number, pair in enumerate(zip_longest(*sides), start=1):
         if None in pair or pair[0].key != pair[1].key:
@@ -107,8 +118,8 @@ def pairs(source: Path, target: Path, languages: tuple[str, str], name: str) -> 
 
 
 def _elements(tags: Tags, name: bytes) -> Iterator[Tags]:
-    """Yield the tags of each element called `name`, from opening to closing tag. An empty element, such as
-    <seg id="3"/>, is one tag. Leave out an element that is not closed."""
+    """Yield the tags of each element called `name`, from its start tag to its end tag. An empty element, such
+    as <seg id="3"/>, is one tag. An element without an end tag is left out."""
     begin = None
     for index, tag in enumerate(tags):
         if begin is None and _begins(tag, name):
@@ -122,8 +133,10 @@ def _elements(tags: Tags, name: bytes) -> Iterator[Tags]:
 
 
 def _of_side(document: Tags, side: Side, lang: str) -> Tags:
-    """Return the tags of the first element of `side` in language `lang`, or []. An element without a language
-    fits, and an empty `lang` fits all."""
+    """Return the tags of the document's first element that has the `side` and the language `lang`, or [].
+
+    An element without a language fits any `lang`. An empty `lang` fits any element.
+    """
     for element in _elements(document, SIDES[side]):
         label = _attribute(element[0][3], b"lang").decode(errors="replace")
         if not lang or not label or fits(label, lang):
@@ -140,7 +153,7 @@ def _ends(tag: Tag, name: bytes) -> bool:
 
 
 def _refuse_cut(path: Path, tags: Tags) -> None:
-    """Raise `UserError` if <doc> or <seg> has different numbers of opening and closing tags."""
+    """Raise `UserError` if <doc> or <seg> has different numbers of start and end tags."""
     for name in (b"doc", b"seg"):
         begun = sum(_begins(tag, name) and not tag[3].endswith(b"/") for tag in tags)
         ended = sum(_ends(tag, name) for tag in tags)
@@ -150,18 +163,21 @@ def _refuse_cut(path: Path, tags: Tags) -> None:
 
 
 def _attribute(attributes: bytes, name: bytes) -> bytes:
-    """Return the value of attribute `name` in the text of a tag, or b"" if missing. Ignore case in names."""
+    """Return the value of an attribute in the text of a tag, or b"" if it is missing. Upper and lower case
+    are equal in names."""
     match = re.search(rb"\b" + name + VALUE, attributes, re.IGNORECASE)
     return _text(next(value for value in match.groups() if value is not None)) if match else b""
 
 
 def _text(inner: bytes) -> bytes:
-    """Return the text with single spaces for whitespace. Replace entities once: &amp;lt; becomes &lt;."""
+    """Return the text of an element with entities replaced and single spaces between words. Entities are
+    replaced once, so that &amp;lt; becomes &lt;."""
     return b" ".join(ENTITY.sub(_character, inner).split())
 
 
 def _character(match: re.Match[bytes]) -> bytes:
-    """Return the character of an entity, or the entity itself for control characters and illegal numbers."""
+    """Return the character of an entity. The entity of a control character or an illegal number does not
+    change."""
     name, decimal, hexadecimal = match.groups()
     if name:
         return NAMES[name.lower()]

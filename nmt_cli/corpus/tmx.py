@@ -1,7 +1,8 @@
-"""TMX, the format of translation memories, read with memory that does not depend on the file's size.
+"""TMX, the format of translation memories, read with memory that does not depend on the size of the file.
 
-The parser fetches nothing and defines no entities. A file that needs either is an error. A tag, segment or
-nesting that is too large for a translation memory is an error too.
+A unit (`tu`) has a variant (`tuv`) for each language, with a segment of text (`seg`). The parser fetches
+nothing, and defines no entities. A file that needs either is refused. So is a tag, a segment or nesting that
+is too large for a translation memory.
 """
 
 from collections.abc import Iterator
@@ -16,27 +17,31 @@ from nmt_cli.language import fits
 
 SUFFIX = ".tmx"
 NATIVE = frozenset(("bpt", "ept", "it", "ph", "ut"))
-"""Elements inside a segment that contain codes of another format, which are not text."""
+"""The elements in a segment that contain codes of another format, which are not text."""
 
 LONGEST_TAG = 1 << 24
-"""Maximum bytes of one tag or comment, which the parser holds in memory as a whole."""
+"""The maximum number of bytes of a tag or comment, which the parser holds in memory as a whole."""
 
 MAX_DEPTH = 100
 BLOCK_BYTES = 1 << 18
 
 MAX_LISTED = 20
-"""Maximum number of language names that a message lists."""
+"""The maximum number of languages that a message lists."""
 
 Side = Literal["source", "target"]
 
 _fits = lru_cache(maxsize=100)(fits)
-"""Cached, because most files repeat two names, and a comparison takes as long as parsing a segment."""
+"""The comparison of two names of languages. It is cached, because most files repeat two names, and a
+comparison takes as long as the parsing of a segment."""
 
 
 def pairs(path: Path, source_lang: str, target_lang: str) -> Iterator[tuple[bytes, bytes]]:
-    """Yield (source, target) of each unit with a segment in both languages. Take the first segment in a
-    language. Regions, as in "de-AT", matter only if both languages compared have one. Raise `UserError` for
-    no pair, damage, defined entities, or a part that is too large."""
+    """Yield (source, target) of each unit that has a segment in both languages. If there are several in a
+    language, the first is taken.
+
+    A region, as in "de-AT", matters only if both names that are compared have one. Raise `UserError` if no
+    unit has both languages, or the file is damaged, defines entities, or has a part that is too large.
+    """
     reader = _Reader(path, source_lang, target_lang)
     with open_bytes(path) as stream:
         while block := stream.read(BLOCK_BYTES):
@@ -51,7 +56,7 @@ def pairs(path: Path, source_lang: str, target_lang: str) -> Iterator[tuple[byte
 
 
 class _Reader:
-    """The state of reading a file block by block. Messages list up to `MAX_LISTED` of its `languages`."""
+    """The state of reading a file block by block."""
 
     def __init__(self, path: Path, source_lang: str, target_lang: str) -> None:
         self.count = 0
@@ -60,9 +65,9 @@ class _Reader:
         self._langs: dict[Side, str] = {"source": source_lang, "target": target_lang}
         self._fed = self._depth = self._native = self._length = 0
         self._sides: list[Side] = []
-        """The sides of the current segment. Empty if it is in another language."""
+        """The sides to which the current segment belongs. Empty if it is in another language."""
         self._text: list[str] | None = None
-        """The parts of the current segment. None outside of one."""
+        """The parts of the current segment. None outside of a segment."""
         self._unit: dict[Side, bytes] = {}
         self._pairs: list[tuple[bytes, bytes]] = []
         self._parser = expat.ParserCreate()
@@ -74,8 +79,12 @@ class _Reader:
         self._parser.SkippedEntityHandler = lambda name, *_: self._refuse(f"&{name}; is not defined")
 
     def feed(self, block: bytes, last: bool = False) -> list[tuple[bytes, bytes]]:
-        """Parse a block, or b"" with `last` at the end. Return the pairs completed by the block. Raise
-        `UserError` for invalid XML, an unknown encoding, or a tag of over `LONGEST_TAG` bytes."""
+        """Parse a block of the file, and return the pairs that it completes. At the end, pass b"" with
+        `last`.
+
+        Raise `UserError` for XML that is not well-formed, an unknown encoding, or a tag of more than
+        `LONGEST_TAG` bytes.
+        """
         self._pairs = []
         try:
             self._parser.Parse(block, last)
@@ -84,6 +93,7 @@ class _Reader:
         except (ValueError, LookupError) as error:  # an unknown encoding
             self._refuse(str(error))
         self._fed += len(block)
+        # Expat keeps a tag until its end, so a hostile tag without an end would fill the memory.
         if self._fed - self._parser.CurrentByteIndex > LONGEST_TAG:
             self._refuse(f"a tag is longer than {LONGEST_TAG:,} bytes")
         return self._pairs
@@ -93,8 +103,8 @@ class _Reader:
         raise UserError(f"{self._path} line {line:,}: {reason}. It can't be read as a translation memory.")
 
     def _start(self, name: str, attributes: dict[str, str]) -> None:
-        """Begin a unit, a variant, a segment or an element in a segment. Raise `UserError` if the first
-        element is not <tmx>, or if the nesting is deeper than `MAX_DEPTH`."""
+        """Begin an element. Raise `UserError` if the first one is not <tmx>, or the nesting is deeper than
+        `MAX_DEPTH`."""
         self._depth += 1
         if self._depth > MAX_DEPTH:
             self._refuse(f"elements are nested more than {MAX_DEPTH} deep")
@@ -113,7 +123,8 @@ class _Reader:
             self._unit = {}
 
     def _end(self, name: str) -> None:
-        """End an element. Store a side's first segment as one line. If a unit is complete, add its pair."""
+        """End an element. The first segment of a side is stored as one line. If a unit has both sides, its
+        pair is complete."""
         self._depth -= 1
         if self._native:
             self._native -= 1
@@ -130,8 +141,8 @@ class _Reader:
             self._pairs.append((self._unit["source"], self._unit["target"]))
 
     def _characters(self, text: str) -> None:
-        """Add text to the current segment, except in `NATIVE` elements. Raise `UserError` if the segment has
-        over `LONGEST_LINE` characters."""
+        """Add text to the current segment, but not the text of `NATIVE` elements. Raise `UserError` if it has
+        more than `LONGEST_LINE` characters."""
         if self._text is not None and not self._native:
             self._length += len(text)
             if self._length > LONGEST_LINE:
