@@ -1,4 +1,8 @@
-"""Scores from any command, which reads texts as JSON lines and prints a number for each."""
+"""Scores from a command of the user, which reads texts as JSON lines and prints a number for each.
+
+A thread feeds the command while its output is read. So the command may read everything before it prints, or
+print each number at once.
+"""
 
 import json
 import math
@@ -20,15 +24,20 @@ LONGEST_ANSWER = 1000  # bytes
 
 
 class CommandScorer:
-    """A command of the user that scores translations. It runs once per call of `score` or `stream`."""
+    """A command of the user that scores translations. It is started for each call of `score` or `stream`."""
 
     name, kind = "scorer", ""
 
     def __init__(
         self, command: str, timeout: int = 600, report: Progress | None = None, option: str = "--scorer"
     ) -> None:
-        """The shell runs `command`. `timeout` is the maximum number of seconds without output. Errors name
-        `option`."""
+        """Keep the settings.
+
+        - `command`: run by the shell.
+        - `timeout`: the maximum number of seconds without output.
+        - `report`: called after each number, with "scorer", the numbers so far, and their total.
+        - `option`: the option or setting that gave the command, named in errors.
+        """
         self._command, self._timeout, self._option = command, timeout, option
         self._report = report or (lambda stage, done, total: None)
 
@@ -37,16 +46,24 @@ class CommandScorer:
         return f"scorer:{printable(self._command)}|refs:{references}|version:nmt-{__version__}"
 
     def score(self, sources: Texts | None, hypotheses: Texts, references: Texts | None) -> list[float]:
-        """Return the number that the command prints for each hypothesis. It gets objects with "src", "mt" and
-        "ref", without those that are None. Raise `UserError` if it fails, hangs, or prints anything else."""
+        """Return the number that the command prints for each hypothesis.
+
+        The command reads an object per line with the fields "src", "mt" and "ref". A text that is None has no
+        field. Raise `UserError` if the command fails, prints nothing for `timeout` seconds, or does not print
+        one finite number per line.
+        """
         texts = {"src": sources, "mt": hypotheses, "ref": references}
         columns = {name: lines for name, lines in texts.items() if lines is not None}
         rows = (dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True))
         return list(self.stream(rows, len(hypotheses)))
 
     def stream(self, rows: Iterable[dict[str, str]], total: int) -> Generator[float]:
-        """Yield the number that the command prints for each of the `total` rows, read in another thread.
-        Raise `UserError` as `score` does, and the error of `rows`."""
+        """Yield the number that the command prints for each of `rows`. There are `total` rows, and another
+        thread reads them.
+
+        Raise `UserError` if the command fails, hangs or prints anything else. If `rows` raises an error,
+        raise it after the last number.
+        """
         count = 0
         with self._running(rows) as (process, output):
             for count, line in enumerate(self._lines(output), start=1):
@@ -54,6 +71,7 @@ class CommandScorer:
                     raise self._error(f"printed more lines than the {total:,} that it read")
                 yield self._number(line, count)
                 self._report("scorer", count, total)
+            # A command may close its output before it ends, and its exit code decides.
             with suppress(TimeoutExpired):
                 process.wait(self._timeout)
             code = process.returncode
@@ -66,14 +84,15 @@ class CommandScorer:
 
     @contextmanager
     def _running(self, rows: Iterable[dict[str, str]]) -> Iterator[tuple[Popen[bytes], IO[bytes]]]:
-        """Run the command, which a thread feeds with `rows`. Yield its process and output. At the end of the
-        block, kill the command and its children, if it still runs."""
+        """Start the command, and a thread that feeds it with `rows`. Yield its process and its output. At the
+        end of the block, kill the command and its children if they still run."""
         self._failure: Exception | None = None
         started: list[Popen[bytes]] = []
         may_start = threading.Event()
 
         def start() -> None:
             may_start.wait()
+            # In a session of its own, so that the children of the command can be killed with it.
             process = Popen(self._command, shell=True, stdin=PIPE, stdout=PIPE, start_new_session=True)
             started.append(process)
             self._feed(process.stdin, rows)
@@ -99,14 +118,16 @@ class CommandScorer:
                     process.stdout.close()
 
     def _lines(self, output: IO[bytes]) -> Iterator[bytes]:
-        """Yield the lines of `output`. Raise `UserError` after `timeout` seconds without any output."""
+        """Yield the lines of `output`. Raise `UserError` after `timeout` seconds without output."""
         rest = b""
         with selectors.DefaultSelector() as selector:
             selector.register(output, selectors.EVENT_READ)
             while selector.select(self._timeout):
                 block = os.read(output.fileno(), 1 << 16)
+                # A block may end inside of a number.
                 *lines, rest = (rest + block).split(b"\n")
                 yield from lines
+                # A line that is too long is yielded as it is, and refused as no number.
                 if not block or len(rest) > LONGEST_ANSWER:
                     yield from [rest] if rest else []
                     return
@@ -114,7 +135,7 @@ class CommandScorer:
         raise self._error(f"printed nothing for {self._timeout} s. --set {setting}=SECONDS waits longer")
 
     def _number(self, line: bytes, number: int) -> float:
-        """Return the number in a line of output. Raise `UserError` if there is none or it is not finite."""
+        """Return the number in a line of output. Raise `UserError` if it is not a finite number."""
         with suppress(ValueError):
             if math.isfinite(score := float(line)):
                 return score
@@ -125,7 +146,8 @@ class CommandScorer:
         return UserError(f"{self._option} {printable(self._command)!r} {reason}.")
 
     def _feed(self, stdin: IO[bytes] | None, rows: Iterable[dict[str, str]]) -> None:
-        """Write `rows` as JSON lines to `stdin`, and close it. Stop if nothing reads them. Keep an error."""
+        """Write `rows` as JSON lines to `stdin`, and close it. Stop if the command closes its input. An error
+        of `rows` is stored for `stream`, because this runs in a thread."""
         assert stdin
         try:
             with suppress(BrokenPipeError), stdin:
@@ -135,7 +157,7 @@ class CommandScorer:
 
 
 def _kill(process: Popen[bytes]) -> None:
-    """Kill a command and its children, if it still runs."""
+    """Kill a command and its children, unless it has ended."""
     if process.returncode is None:  # else its number may belong to another process
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -145,5 +167,6 @@ def _kill(process: Popen[bytes]) -> None:
 def score_by_command(
     command: str, timeout: int, rows: Iterable[dict[str, str]], total: int
 ) -> Generator[float]:
-    """Yield the score by filter.scorer of each of the `total` rows, as `CommandScorer.stream` does."""
+    """Yield the score that the command of filter.scorer prints for each of `rows`, of which there are
+    `total`."""
     return CommandScorer(command, timeout, option="filter.scorer").stream(rows, total)

@@ -1,4 +1,8 @@
-"""Confidence: the probability that a translation is good, from the probabilities of its tokens."""
+"""Confidence: the probability that a translation is good, estimated from the probabilities of its tokens.
+
+A translation is good if its chrF2 is high enough. A calibration maps token probabilities to the share of good
+translations. It is learnt on a validation set.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,30 +12,31 @@ import numpy as np
 from numpy.typing import NDArray
 
 GOOD_CHRF = 50.0
-"""A translation is good if its chrF2 against the reference is at least this."""
+"""The minimum chrF2 of a good translation against its reference, from 0 to 100."""
 
 BINS = 20
 MIN_TRANSLATIONS = 50
-"""Minimum number of translations to learn from."""
+"""The minimum number of translations from which a calibration is learnt."""
 
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """A map from mean token probabilities to confidence, linear between its points."""
+    """A map from token probabilities to confidence. It is linear between its points."""
 
     probabilities: Sequence[float]
-    """The geometric mean of the token probabilities at each point, ascending."""
+    """At each point, the geometric mean of a translation's token probabilities. The numbers ascend."""
 
     confidences: Sequence[float]
-    """The share of good translations at each point, not descending."""
+    """At each point, the share of good translations. The numbers do not descend."""
 
     def __call__(self, probability: float) -> float:
-        """Return the confidence of a translation with this geometric mean of token probabilities."""
+        """Return the confidence of a translation, given the geometric mean of its token probabilities."""
         return float(np.interp(probability, self.probabilities, self.confidences))
 
     @staticmethod
     def read(values: Mapping[str, Any]) -> "Calibration":
-        """Return the calibration with these fields. Raise `ValueError` if they are not valid."""
+        """Return the calibration with these fields, as read from JSON. Raise `ValueError` if they are not
+        valid."""
         points = values.get("probabilities"), values.get("confidences")
         for one in points:
             if not isinstance(one, list) or not one or not all(type(number) is float for number in one):
@@ -44,9 +49,12 @@ class Calibration:
 def calibrated(
     probabilities: Sequence[float], translations: Sequence[str], references: Sequence[str]
 ) -> Calibration | None:
-    """Learn a calibration from translations with the geometric means of their token probabilities. Up to
-    `BINS` bins have equal numbers of translations. Bins are merged until the share of good translations
-    ascends. Return None for fewer than `MIN_TRANSLATIONS`."""
+    """Learn a calibration, or return None for less than `MIN_TRANSLATIONS` translations.
+
+    `probabilities` has the geometric mean of each translation's token probabilities. The translations are
+    sorted by it and split into up to `BINS` bins of equal size. Each bin becomes a point. Adjacent bins are
+    merged until the share of good translations ascends.
+    """
     if len(probabilities) < MIN_TRANSLATIONS:
         return None
     from sacrebleu.metrics.chrf import CHRF  # not needed to translate
@@ -59,6 +67,7 @@ def calibrated(
     merged: list[NDArray[np.float64]] = []  # of each bin: the sum of probabilities, of good ones, the count
     for part in np.array_split(sums[:, order], min(BINS, len(order) // 10), axis=1):
         merged.append(part.sum(1))
+        # Pool adjacent violators: the isotonic regression of the shares.
         while len(merged) > 1 and merged[-2][1] / merged[-2][2] >= merged[-1][1] / merged[-1][2]:
             merged[-2:] = [merged[-2] + merged[-1]]
     probability_B, good_B, count_B = np.transpose(merged)

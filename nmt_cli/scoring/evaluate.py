@@ -1,4 +1,8 @@
-"""Read systems and references, and score every system in every metric."""
+"""Reading of systems and references, and the scores of all systems in all metrics.
+
+A system is a program whose output is scored. It has one text of hypotheses. All systems have the same
+references.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -17,18 +21,19 @@ Stated = TypeVar("Stated", Score, significance.Finding, SentenceScores)
 
 DEFAULT: tuple[Metric, ...] = ("bleu", "paper-bleu", "chrf")
 MANY_LINES = 100
-"""A text looks tokenised if this many lines end in a space and a full stop, as for sacrebleu. It looks not
-tokenised if this many lines end in a full stop without a space."""
+"""A text looks tokenised if this number of lines end in a space and a full stop, as sacrebleu judges it. It
+looks not tokenised if this number of lines end in a full stop without a space."""
 
 LONG_WORDS = 15
-"""Mean characters of words, separated by spaces, from which a text must be in a language without spaces."""
+"""If words, separated by spaces, have more characters on average, the language of a text does not use
+spaces."""
 
 NEEDED = {
     "bleu": "bleu is not computed",
     "significance": "there is no --significance",
     "scorer": "there is no --scorer",
 }
-"""For each section with settings, the message for a setting without effect."""
+"""The reason why the settings of a section have no effect, by section."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,24 +42,24 @@ class Evaluation:
 
     references: Sequence[Path]
     hypotheses: Sequence[Path]
-    """`-` means stdin."""
+    """The output of each system. `-` means stdin."""
 
     target_lang: str
-    """If empty, the language is taken from the endings of the references."""
+    """The target language. If empty, the endings of the references decide."""
 
     metrics: Sequence[Metric]
-    """If empty and there are no scorers, BLEU, chrF, and also BLEU by the paper's protocol if the language is
-    known."""
+    """If empty, and there are no scorers, BLEU and chrF are computed. If the language is known, so is BLEU by
+    the paper's protocol."""
 
     sentences: bool
     significance: Test | None
     config: ScoreConfig
     given: frozenset[str]
-    """Names of the settings that the user gave. A setting without effect is an error."""
+    """The names of the settings that the user gave. If one of them has no effect, that is an error."""
 
     scorers: Sequence[Scorer] = ()
     source: Path | None = None
-    """The source, for scorers."""
+    """The source text, for scorers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +69,7 @@ class System:
     name: str
     scores: list[Score]
     findings: list[significance.Finding]
-    """One for each of `scores`. Empty without a significance test."""
+    """The result of the significance test for each of `scores`. Empty without a test."""
 
     sentences: list[SentenceScores]
 
@@ -80,13 +85,16 @@ class Scores:
     notes: list[str]
     warnings: list[str]
     documents: list[str]
-    """The ids of the documents that were scored, or [] if lines were scored."""
+    """The ids of the documents that were scored. Empty if lines were scored."""
 
 
 def evaluate(evaluation: Evaluation, documents_file: Path | None = None) -> Scores:
-    """Read all texts, and return each system's scores, with notes and warnings. With the ids of the lines'
-    documents in `documents_file`, score documents instead of lines. Raise `UserError` for stdin given twice,
-    unequal lengths, an option without effect, or a metric that the language does not allow."""
+    """Read all texts, and score each system in each metric.
+
+    With `documents_file`, which has the id of each line's document, documents are scored instead of lines.
+    Raise `UserError` if stdin is given twice, texts have different lengths, an option has no effect, or the
+    language does not allow a metric.
+    """
     sources = [evaluation.source] if evaluation.source else []
     ids = [documents_file] if documents_file else []
     texts.refuse_second_stdin([*evaluation.references, *evaluation.hypotheses, *sources, *ids])
@@ -109,6 +117,7 @@ def evaluate(evaluation: Evaluation, documents_file: Path | None = None) -> Scor
     ]
     lines, outputs = [reference.lines for reference in references], [system.lines for system in systems]
     document_of = [*documents[0].lines] if documents else []
+    # In the order of first lines, as in `texts.joined`.
     names = list(dict.fromkeys(document_of))
     whole, results = (
         [texts.joined(text, document_of) for text in each] if names else each for each in (lines, outputs)
@@ -137,12 +146,19 @@ def _systems(
     names: Sequence[str],
     suffix: str,
 ) -> list[System]:
-    """Return for each system the scores of its text, and if requested, tests and scores of each line. Leave
-    out line scores of BLEU by the paper's protocol, which has none. `measures` have the lines or documents of
-    the systems, and `suffix` follows each signature."""
+    """Return the scores of each system and, if requested, results of a significance test and scores of single
+    lines.
+
+    - `measures`: each metric, with the lines or documents of all systems.
+    - `names`: the names of the systems.
+    - `suffix`: added to each signature.
+
+    BLEU by the paper's protocol has no scores of lines.
+    """
     scored: list[tuple[list[Score], list[significance.Finding]]] = []
     for measure, lines in measures:
         if test := evaluation.significance:
+            # The test resamples lines, so their counts are kept, and each line is counted only once.
             counts = list(measure.counts(lines))
             scores = measure.scores_of(counts)
             samples = evaluation.config.significance.samples
@@ -167,8 +183,11 @@ def _systems(
 
 
 def _metrics(evaluation: Evaluation, language: str) -> tuple[list[Metric], list[str]]:
-    """Return the requested or default metrics, each once, and notes. If the language is unknown or Moses does
-    not split it, omit a default paper-bleu with a note. If it was requested, raise `UserError`."""
+    """Return the metrics to compute, each once, and notes for the user.
+
+    If the language is unknown, or Moses cannot split it into words, paper-bleu is impossible. A note says so
+    if it was a default. Raise `UserError` if the user requested it.
+    """
     metrics = list(dict.fromkeys(evaluation.metrics or (() if evaluation.scorers else DEFAULT)))
     if "paper-bleu" not in metrics or language in LANGUAGES:
         return metrics, []
@@ -184,8 +203,8 @@ def _metrics(evaluation: Evaluation, language: str) -> tuple[list[Metric], list[
 
 
 def _refuse_what_has_no_effect(evaluation: Evaluation, metrics: Sequence[Metric]) -> None:
-    """Raise one `UserError` with all options that have no effect. Check settings of BLEU and of significance,
-    a test with one system, and `--sentences` with only paper-bleu."""
+    """Raise one `UserError` that lists all options without effect, or with a missing partner. `metrics` are
+    those to compute."""
     used = {
         "bleu": "bleu" in metrics,
         "significance": bool(evaluation.significance),
@@ -205,12 +224,13 @@ def _refuse_what_has_no_effect(evaluation: Evaluation, metrics: Sequence[Metric]
         problems.append(f"--metric {metrics[0]} needs references. Give --reference.")
     if evaluation.sentences and not evaluation.scorers and set(metrics) == {"paper-bleu"}:
         problems.append("--sentences has no effect: the paper's protocol scores whole texts only.")
+    # All together, so that the user can correct them in one go.
     if problems:
         raise UserError(*problems)
 
 
 def _damage(given: Sequence[texts.Text]) -> Iterator[str]:
-    """Yield a warning for each text without words or with invalid UTF-8."""
+    """Yield a warning for each text that has only empty lines, or lines that are not UTF-8."""
     for text in given:
         if not any(text.lines):
             yield f"{text.name}: all {len(text.lines):,} lines are empty."
@@ -224,7 +244,11 @@ def _damage(given: Sequence[texts.Text]) -> Iterator[str]:
 def _script_warnings(
     config: ScoreConfig, metrics: Sequence[Metric], language: str, references: Sequence[texts.Text]
 ) -> Iterator[str]:
-    """Yield a warning if BLEU splits words at spaces, but `language` or the references need another way."""
+    """Yield a warning if BLEU splits words at spaces, but the text has hardly any.
+
+    It is judged by the language if sacrebleu has a tokeniser for it, otherwise by the length of words in each
+    reference.
+    """
     tokenizer = bleu_tokenizer(config, language)
     if "bleu" not in metrics or tokenizer not in ("13a", "intl"):
         return
@@ -249,8 +273,11 @@ def _tokenization_warnings(
     references: Sequence[texts.Text],
     systems: Sequence[texts.Text],
 ) -> Iterator[str]:
-    """Yield a warning for each text whose tokenisation BLEU does not expect. Without BLEU, yield one if some
-    texts look tokenised and others do not."""
+    """Yield a warning for each text that looks tokenised although BLEU expects that it is not, or the other
+    way around.
+
+    Without BLEU, yield one warning if some texts look tokenised and others do not.
+    """
     apart, attached = (
         {
             text.name: f"{count:,} lines"
@@ -260,6 +287,7 @@ def _tokenization_warnings(
         }
         for spaced in (True, False)
     )
+    # Both count n-grams of words, which they find themselves.
     if "paper-bleu" in metrics or ("bleu" in metrics and config.bleu.tokenizer != "none"):
         for text in systems:
             if text.name in apart:

@@ -1,4 +1,9 @@
-"""Compute scores of texts and of sentences. Each score carries the settings that produced it."""
+"""Scores of texts and of single sentences by the metrics of sacrebleu. Each score carries the settings that
+produced it.
+
+A metric counts something in each line, such as n-grams and matches. The counts are summed over all lines, and
+a score is computed from the sums. So significance tests can resample lines without counting again.
+"""
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -18,28 +23,31 @@ if TYPE_CHECKING:
     from sacrebleu.metrics.base import Metric as Counter
 
 TOKENIZER_OF = {"zh": "zh", "ja": "ja-mecab", "ko": "ko-mecab"}
-"""sacrebleu's tokenisers for single languages."""
+"""The tokenisers of sacrebleu that are for one language."""
 
 Lines = Collection[str]
-"""Lines of text that can be iterated several times. They need not be in memory."""
+"""Lines of text that can be iterated repeatedly. They need not be in memory."""
 
 Counts = list[float]
-"""Statistics of one line that a metric sums over lines. For BLEU: numbers of n-grams and matches, lengths."""
+"""The statistics of one line that a metric sums over lines. For BLEU: numbers of n-grams and matches, and
+lengths."""
 
 LINES_AT_ONCE = 1000
-"""Lines whose n-grams are in memory at a time. A million lines would take gigabytes."""
+"""The number of lines whose n-grams are in memory at a time. Those of a million lines would take
+gigabytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """The score of a text in one metric, with everything that a report needs."""
+    """The score of a text in one metric, with all that a report needs."""
 
     metric: str
     name: str
-    """Name of the metric, such as "chrF2"."""
+    """The name of the metric, such as "chrF2"."""
 
     kind: str
-    """Distinguishes scores of the same name, such as "sacrebleu, detokenised, 13a". May be empty."""
+    """A description that tells scores of equal name apart, such as "sacrebleu, detokenised, 13a". May be
+    empty."""
 
     value: float
     signature: str
@@ -49,7 +57,7 @@ class Score:
     """The parts of the score, such as precisions. Empty if it has none."""
 
     digits: int = 2
-    """Decimal places to show."""
+    """The number of decimal places to show."""
 
     @property
     def label(self) -> str:
@@ -58,7 +66,7 @@ class Score:
 
     @property
     def shown(self) -> str:
-        """The value with `digits` decimals."""
+        """The value with `digits` decimal places."""
         return f"{self.value:.{self.digits}f}"
 
 
@@ -79,10 +87,15 @@ def score(
     config: ScoreConfig | None = None,
     lang: str = "",
 ) -> list[Score]:
-    """Return the score of `hypotheses` in each of `metrics`, in order. If `config` is None, use the default
-    settings. Target language `lang` chooses the tokeniser of "bleu", and "paper-bleu" needs `lang`. Raise
-    `UserError` for an unknown metric, or a reference without one line per hypothesis, and `TypeError` for a
-    str as lines."""
+    """Return the score of `hypotheses` in each of `metrics`, in order.
+
+    - `references`: one or more texts, each with a line per hypothesis.
+    - `config`: the settings of the metrics, or None for the defaults.
+    - `lang`: the target language. "bleu" chooses its tokeniser by it, and "paper-bleu" needs it.
+
+    Raise `UserError` for an unknown metric, or a text that has another number of lines. Raise `TypeError` if
+    a text is a str instead of a list of lines.
+    """
     check_section("config", config, ScoreConfig)
     if not references:
         raise UserError("There are no references. Give at least one list of lines.")
@@ -100,14 +113,15 @@ def score(
 
 
 class Measure:
-    """A metric with its references. It scores any number of systems with one line per reference line."""
+    """A metric with its references. It scores any number of systems, whose lines match those of the
+    references."""
 
     digits = 2
-    """Decimal places of scores to show."""
+    """The number of decimal places of scores to show."""
 
     def __init__(self, metric: Metric, references: Sequence[Lines], config: ScoreConfig, lang: str) -> None:
-        """Prepare sacrebleu's object for `metric`. The target language `lang` chooses BLEU's tokeniser. Raise
-        `UserError` if this tokeniser cannot be used."""
+        """Create sacrebleu's object for `metric`. The target language `lang` chooses BLEU's tokeniser. Raise
+        `UserError` if that tokeniser cannot be used."""
         self.metric: str = metric
         self._references = references
         self._config = config
@@ -122,8 +136,8 @@ class Measure:
         return self.scores_of(self.counts(systems))
 
     def scores_of(self, counts: Iterable[Sequence[Counts]]) -> list[Score]:
-        """Return the score of each system, in order, or [] without lines. Each item of `counts` is of one
-        line, with the counts of each system."""
+        """Return the score of each system, given its counts. Each item of `counts` belongs to one line, and
+        has the counts of all systems. Without lines, return []."""
         totals: list[Counts] = []
         for line in counts:
             totals = totals or [[0] * len(system_counts) for system_counts in line]
@@ -132,14 +146,16 @@ class Measure:
         return [self._score(total) for total in totals]
 
     def counts(self, systems: Sequence[Lines]) -> Iterator[tuple[Counts, ...]]:
-        """Yield for each line the counts of each system, as input of `scores_of`. Overwrite the cached
-        references of `counter` with each block of lines."""
+        """Yield for each line the counts of all systems, for `scores_of`. Texts are read in blocks of
+        `LINES_AT_ONCE` lines."""
         iterators = [iter(text) for text in (*self._references, *systems)]
         while any(lines := [list(islice(text, LINES_AT_ONCE)) for text in iterators]):
             references, hypotheses = lines[: len(self._references)], lines[len(self._references) :]
             if self._protocol:
                 references = [[self._protocol.reference(line) for line in block] for block in references]
                 hypotheses = [[self._protocol.hypothesis(line) for line in block] for block in hypotheses]
+            # sacrebleu would count all references at once and keep their n-grams, which took 663 MB for
+            # 100,000 lines.
             self.counter._ref_cache = self.counter._cache_references(references)
             counted = (self.counter._extract_corpus_statistics(block, None) for block in hypotheses)
             yield from zip(*counted, strict=True)
@@ -153,7 +169,8 @@ class Measure:
         )
 
     def sentences(self, hypotheses: Lines) -> SentenceScores:
-        """Return the score of each line. BLEU ignores n-grams longer than a line. Pass at least one line."""
+        """Return the score of each line. BLEU leaves out n-grams that are longer than a line. There must be
+        at least one line."""
         # BLEU of single sentences needs another object, see `effective_order` below.
         counter = self._counter(for_sentences=True)
         scores = [
@@ -164,8 +181,11 @@ class Measure:
         return SentenceScores(self.metric, scores[0].name, signature, [float(s.score) for s in scores])
 
     def signature(self, signature: object = None) -> str:
-        """Return `signature`, or else the signature of sacrebleu's latest score, as text. For paper-bleu,
-        replace "tok:none" by the steps of the paper's protocol."""
+        """Return a signature of sacrebleu as text. `signature` is that of a test, or None for that of the
+        latest score.
+
+        For paper-bleu, the steps of the paper's protocol replace "tok:none".
+        """
         text = str(signature or self.counter.get_signature())
         if not self._protocol:
             return text
@@ -173,7 +193,8 @@ class Measure:
         return text.replace("tok:none", steps)
 
     def _kind(self) -> str:
-        """Return the value of `Score.kind`: a description for BLEU and "paper-bleu", "" for other metrics."""
+        """Return the value of `Score.kind`. It describes the preparation of text for "bleu" and "paper-bleu",
+        and is "" for other metrics."""
         if self._protocol:
             return "paper protocol: tokenised, compounds split"
         if self.metric != "bleu":
@@ -184,14 +205,18 @@ class Measure:
 
 
 def bleu_tokenizer(config: ScoreConfig, lang: str) -> str:
-    """Return the BLEU tokeniser's name. "auto" in `config` becomes the tokeniser of `lang`, or else "13a"."""
+    """Return the name of BLEU's tokeniser. "auto" in the settings means that of `lang`, or "13a" if sacrebleu
+    has none for it."""
     chosen = config.bleu.tokenizer
     return TOKENIZER_OF.get(iso_code(lang), "13a") if chosen == "auto" else chosen
 
 
 def characters_instead(config: ScoreConfig, lang: str) -> str | None:
-    """Return a message that BLEU counts characters if the tokeniser is "auto" and not usable for `lang`.
-    Otherwise return None."""
+    """Return a warning that BLEU counts characters, or None if it counts words.
+
+    It counts characters if the settings choose the tokeniser by language, and that of `lang` is not
+    installed.
+    """
     if config.bleu.tokenizer != "auto":
         return None
     try:
@@ -206,15 +231,20 @@ def characters_instead(config: ScoreConfig, lang: str) -> str | None:
 
 
 def perplexity(nll: float, units: int) -> float:
-    """Return exp(`nll` / `units`) of a loss summed over tokens or words, or infinity for means from 700."""
+    """Return exp(`nll` / `units`), where `nll` is a loss summed over tokens or words. It is infinite for
+    means from 700."""
     # math.exp raises from about 710 on.
     mean = nll / units
     return math.exp(mean) if mean < 700 else math.inf
 
 
 def _counter(metric: Metric, config: ScoreConfig, lang: str, *, for_sentences: bool) -> "Counter":
-    """Return sacrebleu's object for `metric`. "paper-bleu" takes tokenised text. With `for_sentences`, "bleu"
-    ignores n-grams longer than a line. Raise `UserError` if the tokeniser of "bleu" fails."""
+    """Return sacrebleu's object for `metric`. With `for_sentences`, BLEU leaves out n-grams that are longer
+    than a line.
+
+    "paper-bleu" expects text that is already tokenised. Raise `UserError` if the tokeniser of "bleu" cannot
+    be used.
+    """
     from sacrebleu import BLEU, CHRF, TER
     from sacrebleu.utils import SACREBLEU_DIR
 

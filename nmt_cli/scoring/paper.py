@@ -1,7 +1,7 @@
 """BLEU as in 'Attention Is All You Need', without the Perl scripts.
 
 Unicode punctuation is replaced in hypotheses, and quotes are straightened in references. Both are then
-tokenised like Moses, and hyphens inside words are split off. multi-bleu counts the result, case-sensitively.
+tokenised like Moses, and compound words are split at hyphens. multi-bleu counts the result, case-sensitively.
 """
 
 import re
@@ -25,7 +25,7 @@ PUNCTUATION = str.maketrans(
         "…": "...",
     }
 )
-"""The replacements of Moses's replace-unicode-punctuation. Low quotes are not among them."""
+"""The replacements of Moses's script replace-unicode-punctuation. Low quotes are not among them."""
 
 QUOTES = str.maketrans({**dict.fromkeys("“”„‟", '"'), **dict.fromkeys("‘’‚‛", "'")})
 
@@ -33,33 +33,36 @@ COMPOUND = re.compile(rb"(\S)-(\S)")
 
 
 class PaperProtocol:
-    """The preparation of lines of one language for BLEU as multi-bleu counts it."""
+    """The preparation of lines in one language for this BLEU."""
 
     def __init__(self, lang: str) -> None:
         self._moses = Moses(lang)
 
     def hypothesis(self, line: str) -> str:
-        """Return a line of a system's output as words with spaces between, after `replace_punctuation`."""
+        """Prepare a line of a system's output. Return its words with single spaces in between."""
         # The original also escapes `&` as `&amp;`. It does so on both sides, which changes no score.
         return split_compounds(self._moses.tokenize(replace_punctuation(line)))
 
     def reference(self, line: str) -> str:
-        """Return a line of a reference as words with spaces between, after `straighten_quotes`."""
+        """Prepare a line of a reference. Return its words with single spaces in between."""
         return split_compounds(self._moses.tokenize(straighten_quotes(line)))
 
 
 def replace_punctuation(line: str) -> str:
-    """Return `line` with full-width or typographic punctuation and digits as ASCII, except low quotes."""
+    """Replace full-width and typographic punctuation and digits by ASCII. Low quotes do not change."""
     return WIDE_STOP.sub(". ", line).translate(PUNCTUATION)
 
 
 def straighten_quotes(line: str) -> str:
-    """Return `line` with low and curly quotes replaced by " and '. Angle quotes such as « stay."""
+    """Replace low and curly quotes by " and '. Angle quotes such as « do not change."""
     return line.translate(QUOTES)
 
 
 def split_compounds(line: str) -> str:
-    """Return `line` with hyphens between characters split off: `rich ##AT##-##AT## text` for `rich-text`.
-    Matches do not overlap, so `a-b-c` is split once. Match bytes, as the original does, to split one-letter
-    parts outside ASCII on both sides."""
+    """Split words at hyphens: `rich-text` becomes `rich ##AT##-##AT## text`.
+
+    As in the original script, a hyphen needs a byte on each side, and matches do not overlap. So `a-b-c` is
+    split only once. A letter outside ASCII has several bytes, so such a one-letter part is split off on both
+    sides.
+    """
     return COMPOUND.sub(rb"\1 ##AT##-##AT## \2", line.encode()).decode()

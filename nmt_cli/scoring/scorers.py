@@ -1,4 +1,8 @@
-"""Scores of lines from a model or a command, as a metric like those of sacrebleu."""
+"""Scores by a scorer, in the form of a metric of sacrebleu.
+
+A scorer is a model such as COMET or a command of the user. It gives each line a number. The score of a text
+is the mean over its lines, so reports and significance tests can treat it as any other metric.
+"""
 
 from collections.abc import Iterator, Sequence
 from statistics import fmean
@@ -10,21 +14,26 @@ Texts = Sequence[str]
 
 
 class Scorer(Protocol):
-    """Scores translations one by one. `name` is that of the metric, and `kind` that of the model or ""."""
+    """Scores translations one by one. `name` is that of the metric. `kind` is the name of the model, or
+    ""."""
 
     name: str
     kind: str
 
     def signature(self, references: int) -> str:
-        """Return what is needed to reproduce scores with this number of references."""
+        """Return the settings that are needed to reproduce a score against this number of references."""
 
     def score(self, sources: Texts | None, hypotheses: Texts, references: Texts | None) -> list[float]:
-        """Return a finite score for each hypothesis. Raise `UserError` if a text that it needs is None."""
+        """Return a finite score for each hypothesis. A text that is not given is None. Raise `UserError` if
+        the scorer needs it."""
 
 
 class ScorerMeasure(Measure):
-    """The scores of systems by a scorer. The score of a text is the mean over its lines, or over documents of
-    the means over their lines."""
+    """A metric whose scores come from a scorer.
+
+    The score of a system is the mean over its lines. With documents, it is the mean over documents of the
+    means over their lines.
+    """
 
     digits = 4
 
@@ -36,8 +45,11 @@ class ScorerMeasure(Measure):
         systems: Sequence[Lines],
         documents: Texts = (),
     ) -> None:
-        """Score all lines of `systems`. `references` has at most one text. `documents` has the id of each
-        line's document, or is empty to score lines."""
+        """Score all lines of all systems.
+
+        - `references`: at most one text.
+        - `documents`: the id of each line's document. If empty, lines are scored.
+        """
         self.metric, self._scorer, self._systems = scorer.name.lower(), scorer, systems
         self._protocol, self._references, self.counter = None, references, _Mean(scorer.name)
         # Line by line, so that a source and its translations are scored together.
@@ -52,17 +64,19 @@ class ScorerMeasure(Measure):
             self._values = [_means(own, documents) for own in self._values]
 
     def counts(self, systems: Sequence[Lines]) -> Iterator[tuple[Counts, ...]]:
-        """Yield for each line or document the score of each system, and 1. `systems` are those of the
-        constructor."""
+        """Yield for each line or document the score of each system, and 1, so that sums of counts give a
+        mean. `systems` must be those of the constructor."""
         return zip(*([[value, 1.0] for value in own] for own in self._values), strict=True)
 
     def sentences(self, hypotheses: Lines) -> SentenceScores:
-        """Return the score of each line or document of one of the systems."""
+        """Return the score of each line or document of a system. `hypotheses` must be one of those of the
+        constructor."""
         number = next(number for number, system in enumerate(self._systems) if system is hypotheses)
         return SentenceScores(self.metric, self._scorer.name, self.signature(), self._values[number])
 
     def signature(self, signature: object = None) -> str:
-        """Return the signature of the scorer, with the samples and the seed in the `signature` of a test."""
+        """Return the signature of the scorer. If `signature` is that of a significance test, add its samples
+        and seed."""
         tests = [part for part in str(signature).split("|") if part.startswith(("bs:", "ar:", "seed:"))]
         return "|".join([self._scorer.signature(len(self._references)), *tests])
 
@@ -71,7 +85,7 @@ class ScorerMeasure(Measure):
 
 
 def _means(values: Sequence[float], documents: Texts) -> list[float]:
-    """Return the mean of the values of each document, in the order of first lines."""
+    """Return the mean of the values of each document. Documents are ordered by their first lines."""
     by_document = dict[str, list[float]]()
     for document, value in zip(documents, values, strict=True):
         by_document.setdefault(document, []).append(value)
@@ -79,7 +93,7 @@ def _means(values: Sequence[float], documents: Texts) -> list[float]:
 
 
 class _Mean:
-    """The mean of scores, with those methods of a metric that sacrebleu's significance tests call."""
+    """The mean of scores, as an object with the methods that sacrebleu's significance tests call."""
 
     def __init__(self, name: str) -> None:
         self._name = name

@@ -1,4 +1,4 @@
-"""Significance tests of sacrebleu, which compare each system with the first."""
+"""Significance tests of sacrebleu, which compare each system with the first one, the baseline."""
 
 from collections.abc import Sequence
 from copy import copy
@@ -11,28 +11,30 @@ from nmt_cli.scoring.metrics import Counts, Measure
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The result of a test for one system in one metric."""
+    """The result of a test for one system, in one metric."""
 
     p_value: float | None
-    """With randomization, the probability of a difference from the first system at least this large if both
-    systems were equally good. None for the first system.
+    """The p-value of the difference from the first system. None for the first system itself.
 
-    The bootstrap is sacrebleu's, whose p-value is too small: of two equally good systems, p is below 0.05 in
-    14 % of tests. It subtracts the mean from absolute differences, not from differences with their sign.
+    With randomization, it is the probability of a difference at least this large if both systems were equally
+    good. The bootstrap is sacrebleu's, whose p-value is too small: of two equally good systems, p is below
+    0.05 in 14 % of tests. It subtracts the mean from absolute differences, not from differences with their
+    sign.
     """
 
     mean: float
     margin: float
-    """Half of the 95 % confidence interval around `mean`."""
+    """Half of the width of the 95 % confidence interval around `mean`."""
 
     signature: str
 
 
 def compare(measure: Measure, counts: Sequence[Sequence[Counts]], test: Test, samples: int) -> list[Finding]:
-    """Return the result of `test` for each system, in the same order. The first system is the baseline.
+    """Return the result of a significance test for each system, in the same order.
 
-    Each item of `counts` is of one line: the counts of each system by `measure`. `samples` is the number of
-    resamples or trials, or 0 for sacrebleu's default.
+    - `measure`: the metric that is tested.
+    - `counts`: for each line, the counts of each system, as `Measure.counts` yields them.
+    - `samples`: the number of resamples or trials, or 0 for sacrebleu's default.
     """
     from sacrebleu.significance import PairedTest
 

@@ -1,4 +1,4 @@
-"""Read hypotheses and references as lines of text, from files of any kind, pipes or stdin."""
+"""Reading of hypotheses and references as lines of text, from files of any kind, pipes or stdin."""
 
 import re
 import shutil
@@ -21,24 +21,25 @@ STDIN = Path("-")
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A reference or the output of a system, as lines."""
+    """The lines of a reference, a source, or a system's output."""
 
     name: str
     lines: Lines
     invalid: int
-    """Number of lines that were not UTF-8. Their invalid bytes are replaced."""
+    """The number of lines that were not UTF-8. Their invalid bytes are replaced."""
 
 
 class FileLines(Collection[str]):
-    """The lines of a file without trailing spaces, read again for each iteration."""
+    """The lines of a file without trailing whitespace. They are not in memory: each iteration reads the file
+    again."""
 
     def __init__(self, path: Path, name: str) -> None:
-        """Read the file once to count its lines. `name` is the name of the file in messages."""
+        """Read the file once to count its lines. Messages call the file `name`."""
         self._path, self._name = path, name
         blocks = [(len(raw), _decoded(raw)[1]) for raw in files.blocks(path, LINES_AT_ONCE, name)]
         self._count = sum(count for count, _ in blocks)
         self.invalid = sum(invalid for _, invalid in blocks)
-        """Number of lines that are not UTF-8."""
+        """The number of lines that are not UTF-8."""
 
     def __len__(self) -> int:
         return self._count
@@ -47,7 +48,8 @@ class FileLines(Collection[str]):
         return any(line == other for other in self)
 
     def __iter__(self) -> Iterator[str]:
-        """Yield the lines, read again. At the end, raise `UserError` if the number of lines has changed."""
+        """Yield the lines. At the end, raise `UserError` if their number has changed since the first
+        reading."""
         count = 0
         for raw in files.blocks(self._path, LINES_AT_ONCE, self._name):
             count += len(raw)
@@ -57,24 +59,27 @@ class FileLines(Collection[str]):
 
 
 def read_reference(path: Path, lang: str) -> Text:
-    """Return the reference in a file, pipe or stdin. In a WMT XML file, `lang` selects the reference, and an
-    empty `lang` any. Other files ignore `lang`. Raise `UserError` for a damaged WMT file."""
+    """Read a reference from a file, pipe or stdin.
+
+    `lang` chooses among the references of a WMT XML file, and has no effect on other files. An empty `lang`
+    fits any. Raise `UserError` for a damaged WMT file.
+    """
     return _read(path, lang, "target")
 
 
 def read_source(path: Path) -> Text:
-    """Return the source in a file, pipe or stdin."""
+    """Read a source text from a file, pipe or stdin."""
     return _read(path, "", "source")
 
 
 def read_hypotheses(path: Path) -> Text:
-    """Return a system's output from a file, pipe or stdin. In a WMT XML file, read the first output."""
+    """Read a system's output from a file, pipe or stdin. Of a WMT XML file, the first output is read."""
     return _read(path, "", "hypothesis" if ".xml" in files.endings(path) else "target")
 
 
 def read_documents(path: Path) -> Text:
-    """Return the id of each line's document: the lines of a file, pipe or stdin, or the documents of a WMT
-    file. Raise `UserError` for a line without an id."""
+    """Return the id of each line's document. The file has an id per line, or is a WMT test set. Raise
+    `UserError` for a line without an id."""
     if sgm.is_test_set(path):
         text = Text(str(path), *_decoded([segment.document for segment in sgm.segments(path, "source")]))
     else:
@@ -85,8 +90,11 @@ def read_documents(path: Path) -> Text:
 
 
 def joined(lines: Lines, documents: Lines) -> list[str]:
-    """Return the text of each document, its lines with spaces between, in the order of first lines. Item i of
-    `documents` is the id of line i."""
+    """Return the text of each document: its lines with spaces in between. Documents are ordered by their
+    first lines.
+
+    `documents` has the id of each line's document.
+    """
     texts = dict[str, list[str]]()
     for document, line in zip(documents, lines, strict=True):
         texts.setdefault(document, []).append(line)
@@ -94,13 +102,13 @@ def joined(lines: Lines, documents: Lines) -> list[str]:
 
 
 def refuse_second_stdin(paths: Sequence[Path]) -> None:
-    """Raise `UserError` if `-` (stdin) occurs twice in `paths`."""
+    """Raise `UserError` if `-`, which means stdin, occurs twice in `paths`."""
     if paths.count(STDIN) > 1:
         raise UserError("stdin can be read only once. Give files for all but one of the texts.")
 
 
 def refuse_unequal(hypotheses: Text, reference: Text) -> None:
-    """Raise `UserError` if the texts are empty or differ in number of lines."""
+    """Raise `UserError` if two texts have different numbers of lines, or no lines."""
     counts = len(hypotheses.lines), len(reference.lines)
     if counts[0] != counts[1]:
         raise UserError(
@@ -112,8 +120,11 @@ def refuse_unequal(hypotheses: Text, reference: Text) -> None:
 
 
 def language_of(paths: Sequence[Path], languages: frozenset[str]) -> str:
-    """Return the language in `languages` that ends the names of `paths`: `ref.de`, `ref.de-AT.gz`,
-    `ref.de.sgm`. Return "" for none or several. Ignore an ending with two languages, such as `ref.en-de`."""
+    """Return the language that the names of `paths` end in, such as `ref.de`, `ref.de-AT.gz` or `ref.de.sgm`.
+
+    It is one of `languages`. Return "" if no name ends in one, or the names end in different ones. An ending
+    with two languages, such as `ref.en-de`, is ignored.
+    """
     endings = set[str]()
     for path in paths:
         name = path.name
@@ -126,8 +137,11 @@ def language_of(paths: Sequence[Path], languages: frozenset[str]) -> str:
 
 
 def _read(path: Path, lang: str, side: sgm.Side) -> Text:
-    """Return the text in a file, a pipe or stdin. `lang` and `side` select the segments of a WMT file. Copy a
-    pipe or stdin to a temporary file. Remove the copy when `Text.lines` is no longer used."""
+    """Read a text from a file, pipe or stdin.
+
+    `side` and `lang` choose the segments of a WMT file. A pipe or stdin is copied to a temporary file, which
+    is removed when the lines are no longer used.
+    """
     if path != STDIN and not path.is_fifo():
         return _read_file(path, str(path), lang, side)
     name = "stdin" if path == STDIN else str(path)
@@ -144,8 +158,10 @@ def _read(path: Path, lang: str, side: sgm.Side) -> Text:
 
 
 def _read_file(path: Path, name: str, lang: str, side: sgm.Side) -> Text:
-    """Return the text in a file, which messages call `name`. `side` and `lang` select the segments of a WMT
-    file, which stay in memory. Other files are read again in each iteration."""
+    """Read a text from a file. Messages call it `name`. `side` and `lang` choose the segments of a WMT file.
+
+    The segments of a WMT file stay in memory. Any other file is read again in each iteration.
+    """
     if sgm.is_test_set(path):
         segments = sgm.segments(path, side, lang)
         return Text(name, *_decoded([segment.text for segment in segments]))
@@ -154,7 +170,8 @@ def _read_file(path: Path, name: str, lang: str, side: sgm.Side) -> Text:
 
 
 def _decoded(raw: Sequence[bytes]) -> tuple[list[str], int]:
-    """Return lines without trailing whitespace, with U+FFFD for bad bytes, and the number of bad lines."""
+    """Decode lines, and remove trailing whitespace. Invalid bytes become U+FFFD. Also return the number of
+    lines that have such bytes."""
     lines = [line.decode(errors="replace") for line in raw]
     # Invalid UTF-8 does not survive decoding and encoding.
     invalid = sum(text.encode() != line for text, line in zip(lines, raw, strict=True))

@@ -1,7 +1,7 @@
 """COMET: the quality of translations, estimated by a multilingual encoder and a regression.
 
 COMET and its first reference-free form encode each sentence alone. COMETKiwi and xCOMET encode a translation
-together with its source, its reference, or both.
+together with its source, its reference, or both. xCOMET also labels the tokens of the translation as errors.
 """
 
 from collections.abc import Sequence
@@ -22,16 +22,17 @@ from nmt_cli.scoring.scorers import Texts
 from nmt_cli.text.subword_models.xlm_roberta import END, PADDING, START
 
 VECTORS = {"regression_metric": 6, "referenceless_regression_metric": 4}
-"""Classes that encode each sentence alone, with the number of vectors that the regression takes."""
+"""The classes that encode each sentence alone, with the number of vectors that their regression takes."""
 
 BLOCK = 2048
-"""Translations whose vectors are in memory at a time."""
+"""The number of translations whose vectors are in memory at a time."""
 
 LABEL_WEIGHTS, SCORE_WEIGHTS, ERRORS_WEIGHT = (0.1667, 0.3333, 0.5), (0.12, 0.33, 0.33), 0.22
-"""Weights in xCOMET of the labels and scores with source, reference and both, and of the marked errors."""
+"""The weights of xCOMET. Labels and scores have three: with the source, with the reference, and with both.
+The last one is for the errors that the labels mark."""
 
 PENALTIES, MAX_PENALTY = (0, 1, 5, 10), 25
-"""Penalties in xCOMET by the label of an error: none, minor, major, critical."""
+"""The penalties of xCOMET by the label of an error: none, minor, major, critical. Their sum is limited."""
 
 
 class Comet:
@@ -43,9 +44,14 @@ class Comet:
         device: str | torch.device = "auto",
         report: Progress | None = None,
     ) -> None:
-        """Load the model in `folder` on `device`: auto, cpu, cuda or cuda:N. `report` shows the progress of
-        `score`.
-        Raise `UserError` for a folder that `read_comet` refuses, or parts that don't fit together."""
+        """Load a model.
+
+        - `folder`: the model's folder, as comet-score or the Hugging Face Hub downloads it.
+        - `device`: auto, cpu, cuda or cuda:N.
+        - `report`: called during `score`, with "comet", the translations done, and their total.
+
+        Raise `UserError` if the folder cannot be read, or its parts do not fit together.
+        """
         files = read_comet(Path(folder))
         self.name, self.kind = "COMET", files.name
         self._tokenizer = files.tokenizer
@@ -53,29 +59,33 @@ class Comet:
         segments = str(files.options["input_segments"])
         self._source, self._reference = "src" in segments, "ref" in segments
         self.has_vectors = files.kind in VECTORS
-        """Whether the model encodes each sentence alone, so that `embed` works."""
+        """True if the model encodes each sentence alone, so that `embed` and `estimate` work."""
 
         self.needs_reference = self._reference and (files.kind == "regression_metric" or not self._source)
-        """Whether `score` and `estimate` need references."""
+        """True if the model cannot score without references."""
 
         self._details = f"sha256:{files.digest[:12]}|layers:{files.options['layer_transformation']}"
         self._report = report or (lambda stage, done, total: None)
 
     def signature(self, references: int) -> str:
-        """Return what is needed to reproduce scores with this number of references."""
+        """Return what is needed to reproduce a score with this number of references."""
         used = min(references, int(self._reference))
         return f"comet:{self.kind}|refs:{used}|{self._details}|version:nmt-{__version__}"
 
     def score(self, sources: Texts | None, hypotheses: Texts, references: Texts | None) -> list[float]:
-        """Return the score of each hypothesis, mostly from 0 to 1. Equal sentences are encoded once per
-        `BLOCK`. Texts that the model does not use are ignored. Raise `UserError` if one that it needs is
-        None. COMETKiwi and xCOMET need no references."""
+        """Return the score of each hypothesis, mostly from 0 to 1.
+
+        Texts that the model does not use are ignored. Raise `UserError` if one that it needs is None. Equal
+        sentences are encoded once in each `BLOCK` of hypotheses.
+        """
         if self._source and sources is None:
             raise UserError(f"{self.kind} compares translations with their source. Give it with --source.")
         if self.needs_reference and references is None:
             raise UserError(f"{self.kind} needs a reference. Give it with --reference.")
         compared = [sources if self._source else None, references if self._reference else None]
         used = [hypotheses, *(texts for texts in compared if texts is not None)]
+        # In blocks, because vectors of all sentences would fill the memory. Only within a block are equal
+        # ones computed once.
         scores = list[float]()
         for start in range(0, len(hypotheses), BLOCK):
             block = [texts[start : start + BLOCK] for texts in used]
@@ -83,19 +93,20 @@ class Comet:
         return scores
 
     def on(self, device: torch.device) -> AbstractContextManager[None]:
-        """Return a context in which the model runs on `device`, whose memory is free after it."""
+        """Return a context in which the model runs on `device`. Its memory there is free again at the end."""
         return self._network.on(device)
 
     def embed(self, sentences: Texts) -> Tensor:
         """Return the vectors of sentences, [sentences, width], for `estimate`. Raise `UserError` if the model
-        does not encode each sentence alone."""
+        does not encode sentences alone."""
         if not self.has_vectors:
             raise UserError(f"{self.kind} encodes pairs of sentences, so it has no vectors of sentences.")
         return self._network.encode(self._tokens(sentences), lambda share: None)[0]
 
     def estimate(self, hypotheses: Tensor, sources: Tensor, references: Tensor | None = None) -> Tensor:
-        """Return the score of each row of vectors from `embed`, [rows]. References are None for a model that
+        """Return the score of each row of vectors from `embed`, [rows]. `references` is None for a model that
         does not use them."""
+        # The regression was trained with its vectors in this order.
         compared = [sources] if references is None else [references, sources]
         parts = [hypotheses, compared[0]]
         for other in compared:
@@ -103,8 +114,12 @@ class Comet:
         return self._network.regress(torch.cat(parts, 1))
 
     def _scores(self, texts: Sequence[Texts], start: int, total: int) -> Tensor:
-        """Return the scores of texts: hypotheses, and what they are compared with. `start` is the number of
-        the first of a `total`."""
+        """Return the scores of a block of hypotheses.
+
+        - `texts`: the hypotheses, and the texts with which they are compared.
+        - `start`: the number of the first hypothesis, for reports.
+        - `total`: the number of hypotheses in all blocks, for reports.
+        """
         tokens = [self._tokens(each) for each in texts]
         size = len(tokens[0])
 
@@ -130,12 +145,12 @@ class Comet:
         return scores.clamp(max=1) @ weights + ERRORS_WEIGHT * torch.tensor(marks)
 
     def _tokens(self, texts: Texts) -> list[Tokens]:
-        """Return the tokens of each text, cut to what COMET allows, with those of start and end."""
+        """Return the tokens of each text with those of start and end, cut to the length that COMET allows."""
         known = {text: self._tokenizer.encode(text)[: self._network.max_tokens - 4] for text in set(texts)}
         return [(START, *known[text], END) for text in texts]
 
     def _joined(self, parts: Sequence[Tokens]) -> Tokens:
-        """Return the sentences of an input as one sequence, cut to what the encoder allows."""
+        """Return several sentences as one sequence for the encoder, cut to the length that it allows."""
         inner = [[token for token in part[1:-1] if token != PADDING] for part in parts]
         joined = [START, *inner[0]]
         for part in inner[1:]:
@@ -144,8 +159,12 @@ class Comet:
 
 
 def _marks(labels: Sequence[Tensor], weights: Sequence[float], length: int) -> float:
-    """Return the score of the errors that xCOMET marks, from 0 to 1. `labels` are probabilities of labels,
-    [tokens, labels], for each input. The first `length` tokens are those of the translation."""
+    """Return xCOMET's score of the errors in a translation, from 0 to 1.
+
+    - `labels`: the probabilities of labels for each input that contains the translation, [tokens, labels].
+    - `weights`: the weight of each input.
+    - `length`: the number of tokens of the translation, which come first.
+    """
     length = min(length, *map(len, labels))
     parts = [weight * each[:length, : len(PENALTIES)] for weight, each in zip(weights, labels, strict=True)]
     penalty = severity = 0

@@ -1,4 +1,8 @@
-"""Read the folder of a COMET model, as comet-score or the Hugging Face Hub downloads it."""
+"""Reading of a COMET model's folder, as comet-score or the Hugging Face Hub downloads it.
+
+The checkpoint has the weights and the options of the model. The name of the encoder is an option, and two
+files of the encoder are needed: its configuration and its tokeniser.
+"""
 
 import re
 from collections.abc import Mapping
@@ -18,7 +22,8 @@ HPARAMS, WEIGHTS = "hparams.yaml", "checkpoints/model.ckpt"
 CONFIG, TOKENIZER = "config.json", "sentencepiece.bpe.model"
 KIND = re.compile(r"^class_identifier: *['\"]?(\w+)", re.MULTILINE)
 PATCHED = re.compile(r"^layer_transformation: *['\"]?sparsemax_patch", re.MULTILINE)
-"""Marks a model that was trained with softmax, although the options in its checkpoint say sparsemax."""
+"""A line of the model's settings. A model with it was trained with softmax, although the options in its
+checkpoint say sparsemax."""
 
 ENCODERS = ("XLM-RoBERTa", "XLM-RoBERTa-XL")
 ALL = ("mt", "src", "ref")
@@ -31,15 +36,15 @@ DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "unified_metric": JOINED,
     "xcomet_metric": {**JOINED, "layer_norm": False, "word_layer": 36},
 }
-"""The options of each class, which old checkpoints may leave out."""
+"""The options of each class of models. Old checkpoints may leave them out."""
 
 
 class CometFiles(NamedTuple):
-    """The content of a COMET model's folder and of its encoder's files."""
+    """The content of a COMET model's folder, and of its encoder's files."""
 
     name: str
     kind: str
-    """The class: a key of `DEFAULTS`."""
+    """The class of the model, a key of `DEFAULTS`."""
 
     options: Mapping[str, Any]
     tensors: Mapping[str, Tensor]
@@ -49,12 +54,15 @@ class CometFiles(NamedTuple):
     epsilon: float
     tokenizer: XlmRobertaTokenizer
     digest: str
-    """SHA-256 of the checkpoint."""
+    """The SHA-256 of the checkpoint."""
 
 
 def read_comet(folder: Path) -> CometFiles:
-    """Return the content of a COMET model's `folder`. Run no code from its files. Raise `UserError` for
-    another kind of folder, an unknown class or encoder, a damaged checkpoint, or missing encoder files."""
+    """Read the folder of a COMET model. No code from its files is run.
+
+    Raise `UserError` for another kind of folder, an unknown class or encoder, a damaged checkpoint, or if the
+    files of the encoder are missing.
+    """
     for name in (HPARAMS, WEIGHTS):
         if not (folder / name).exists():
             raise UserError(
@@ -82,6 +90,7 @@ def read_comet(folder: Path) -> CometFiles:
         str(name): one for name, one in tensors.items() if isinstance(one, Tensor) and one.is_floating_point()
     }
     weights = {name: _checked(tensor, f"{where}: {printable(name)}") for name, tensor in real.items()}
+    # The Hub stores a model in models--OWNER--NAME/snapshots/COMMIT, and links to it from there.
     path = folder.resolve()
     name = path.parents[1].name.split("--")[-1] if path.parent.name == "snapshots" else path.name
     heads, epsilon, tokenizer = _encoder_files(folder, str(options.get("pretrained_model")))
@@ -89,8 +98,8 @@ def read_comet(folder: Path) -> CometFiles:
 
 
 def _checked(tensor: Tensor, where: str) -> Tensor:
-    """Return `tensor` in fp32. Raise `UserError` for a sparse tensor, for a view that repeats numbers, which
-    could be huge, and for values that are not finite."""
+    """Return `tensor` in fp32. Raise `UserError` for values that are not finite, for a sparse tensor, and for
+    a view that repeats numbers, since a small file could describe a huge one."""
     dense = tensor.layout is torch.strided and tensor.device.type == "cpu"
     if not dense or tensor.nbytes > tensor.untyped_storage().nbytes() or not tensor.isfinite().all():
         raise UserError(f"{where} is not an ordinary tensor of finite numbers. Copy the file again.")
@@ -98,8 +107,11 @@ def _checked(tensor: Tensor, where: str) -> Tensor:
 
 
 def _encoder_files(folder: Path, encoder: str) -> tuple[int, float, XlmRobertaTokenizer]:
-    """Return the number of heads and the epsilon of the encoder, and its tokeniser. Its two files are in
-    `folder`, or in the cache of the Hugging Face Hub that contains `folder`. Raise `UserError` if not."""
+    """Return the number of heads and the epsilon of the encoder, and its tokeniser.
+
+    The two files of the encoder are in `folder`, or in the cache of the Hugging Face Hub that contains
+    `folder`. Raise `UserError` if they are not.
+    """
     cache = [*folder.resolve().parents, folder, folder][2]
     snapshots = cache.glob(f"models--{encoder.replace('/', '--')}/snapshots/*")
     for place in (folder, *sorted(snapshots)):

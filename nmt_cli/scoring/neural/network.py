@@ -1,4 +1,8 @@
-"""The network of a COMET model: XLM-RoBERTa, a mix of its layers, pooling, and a regression."""
+"""The network of a COMET model: XLM-RoBERTa, a mix of its layers, pooling, and a regression.
+
+A hidden state is the output of a layer for each token. The weighted sum of all layers' hidden states is
+pooled to one vector per sentence. The regression turns vectors into a score.
+"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,7 +19,8 @@ from nmt_cli.scoring.neural.folder import CometFiles
 from nmt_cli.text.subword_models.xlm_roberta import END, PADDING, START
 
 CPU_TOKENS, GPU_TOKENS = 1024, 16384
-"""Maximum tokens of a batch with padding. Larger batches make a CPU slower: their states leave its cache."""
+"""The maximum number of tokens in a batch, with padding. Larger batches make a CPU slower, because their
+states do not fit in its cache."""
 
 ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
     "tanh": torch.tanh,
@@ -23,21 +28,27 @@ ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
     "none": lambda tensor: tensor,
 }
 MAX_REGRESSION = 100
-"""Maximum number of modules in a regression."""
+"""The maximum number of modules in a regression."""
 
 Tokens = tuple[int, ...]
 
 
 class Network:
-    """Turns token sequences into vectors, and joined vectors into scores, on one device."""
+    """The network on one device. It turns sequences of tokens into vectors, and vectors into scores."""
 
     def __init__(self, files: CometFiles, vectors: int, device: torch.device) -> None:
-        """Use the weights of `files` on `device`. The regression takes `vectors` joined vectors. Raise
-        `UserError` if a tensor is missing, tensors don't fit together, or an option is unknown."""
+        """Put the weights on `device`, and try the network once.
+
+        - `files`: the content of the model's folder.
+        - `vectors`: the number of vectors, side by side, that the regression takes.
+
+        Raise `UserError` if a tensor is missing or has a wrong shape, or an option is unknown.
+        """
         options, names = files.options, files.tensors
         self._tensors = {n.removeprefix("encoder.model."): one.to(device) for n, one in names.items()}
         self._heads, self._epsilon, self._device = files.heads, files.epsilon, device
         self._batch_tokens = GPU_TOKENS if is_gpu(device) else CPU_TOKENS
+        # XLM-RoBERTa-XL normalises before each part of a layer, XLM-RoBERTa after it.
         self._is_pre_norm = "encoder.LayerNorm.weight" in self._tensors
         self._depth = next(n for n in count() if f"encoder.layer.{n}.output.dense.bias" not in self._tensors)
         modules = [f"estimator.ff.{number}" for number in range(MAX_REGRESSION)]
@@ -62,7 +73,7 @@ class Network:
 
     @contextmanager
     def on(self, device: torch.device) -> Iterator[None]:
-        """Compute with a copy of the weights on `device` in the block."""
+        """Compute on `device` in the block, with a copy of the weights."""
         before = self._device, self._tensors
         self._device, self._tensors = device, {name: one.to(device) for name, one in self._tensors.items()}
         try:
@@ -74,8 +85,12 @@ class Network:
     def encode(
         self, sequences: Sequence[Tokens], report: Callable[[float], None]
     ) -> tuple[Tensor, list[Tensor]]:
-        """Return a vector per sequence, [sequences, width]. For xCOMET, also return the label probabilities
-        of its tokens, [tokens, labels]. Compute equal sequences once. `report` gets the share done."""
+        """Return a vector for each sequence, [sequences, width]. For xCOMET, also return the probabilities of
+        its tokens' labels, [tokens, labels].
+
+        Equal sequences are computed once. `report` is called with the share that is done.
+        """
+        # Sorted, so that a batch has little padding.
         unique = sorted(dict.fromkeys(sequences), key=len)
         vectors, labels, done = list[Tensor](), list[Tensor](), 0
         for batch in _batches(unique, self._batch_tokens):
@@ -96,7 +111,8 @@ class Network:
         return self._final(self._linear(self._regression[-1], inputs)).squeeze(1).cpu()
 
     def _encode(self, batch: Sequence[Tokens]) -> tuple[Tensor, list[Tensor]]:
-        """Return the vectors of a batch, [batch, width], and for xCOMET the probabilities of labels."""
+        """Return the vectors of a batch, [batch, width], and for xCOMET the probabilities of labels for each
+        sequence."""
         rows = [torch.tensor(sequence) for sequence in batch]
         tokens = pad_sequence(rows, batch_first=True, padding_value=PADDING).to(self._device)
         lengths = torch.tensor([len(row) for row in rows], device=self._device)[:, None]
@@ -120,15 +136,20 @@ class Network:
 
     def _hidden_states(self, tokens: Tensor, mask: Tensor) -> Iterator[Tensor]:
         """Yield the embeddings of `tokens`, [batch, time], and then the output of each layer, [batch, time,
-        width]. `mask` is False for padding at the end."""
+        width].
+
+        `mask` is False for the padding at the end of sequences.
+        """
         real = tokens != PADDING
         words, types, positions = (
             self._tensors[f"embeddings.{name}_embeddings.weight"]
             for name in ("word", "token_type", "position")
         )
+        # The positions of tokens are counted from the number after `PADDING`.
         hidden = words[tokens] + types[0] + positions[real.cumsum(1) * real + PADDING]
         hidden = hidden if self._is_pre_norm else self._norm("embeddings.LayerNorm", hidden)
         yield hidden
+        # Without a mask, PyTorch can choose its fastest attention.
         keys = None if bool(mask.all()) else mask[:, None, None]
         for number in range(self._depth):
             hidden = self._layer(f"encoder.layer.{number}.", hidden, keys)
@@ -136,7 +157,8 @@ class Network:
             yield self._norm("encoder.LayerNorm", hidden) if is_last else hidden
 
     def _layer(self, layer: str, hidden: Tensor, keys: Tensor | None) -> Tensor:
-        """Return the output of the layer whose tensors begin with `layer`. `keys` is False for padding."""
+        """Return the output of a layer. The names of its tensors begin with `layer`. `keys` is False for
+        padding, or None if there is no padding."""
         pre = self._is_pre_norm
         states = self._norm(f"{layer}attention.self_attn_layer_norm", hidden) if pre else hidden
         query, key, value = (
@@ -161,7 +183,12 @@ class Network:
         return layer_norm(states, states.shape[2:], weight, bias, self._epsilon)
 
     def _layer_weights(self, layer: object, transformation: object) -> list[float]:
-        """Return the weight of each hidden state in the vector of a sentence. A single `layer` has 1."""
+        """Return the weight of each hidden state in the vector of a sentence: the embeddings first, and then
+        each layer.
+
+        If `layer` is a number, only that state counts. With "mix", the weights are learnt scores after
+        softmax or sparsemax.
+        """
         if layer != "mix":
             return [float(number == layer) for number in range(self._depth + 1)]
         names = [f"layerwise_attention.scalar_parameters.{number}" for number in range(self._depth + 1)]
@@ -171,14 +198,19 @@ class Network:
 
 
 def sparsemax(scores: Tensor) -> Tensor:
-    """Return the projection of `scores`, [n], onto the probability simplex (Martins and Astudillo, 2016)."""
+    """Return the probabilities that are closest to `scores`, [n]. Low scores get exactly 0 (Martins and
+    Astudillo, 2016)."""
     ordered = scores.sort(descending=True).values
     thresholds = (ordered.cumsum(0) - 1) / torch.arange(1, len(scores) + 1)
     return (scores - thresholds[ordered > thresholds][-1]).clamp(min=0)
 
 
 def _normalized(hidden: Tensor, mask: Tensor) -> Tensor:
-    """Return `hidden`, [batch, time, width], with mean 0 and variance 1 over all tokens of a sentence."""
+    """Scale and shift `hidden`, [batch, time, width], so that all numbers of a sentence together have mean 0
+    and variance 1.
+
+    Padding does not count, but it is scaled and shifted too. `mask` is False for padding.
+    """
     inside = mask[:, :, None]
     numbers = inside.sum(1, keepdim=True) * hidden.shape[2]
     mean = (hidden * inside).sum((1, 2), keepdim=True) / numbers
@@ -187,7 +219,8 @@ def _normalized(hidden: Tensor, mask: Tensor) -> Tensor:
 
 
 def _batches(ordered: Sequence[Tokens], tokens: int) -> Iterator[list[Tokens]]:
-    """Yield batches of sequences in order of length, of at most `tokens` with padding or one sequence."""
+    """Yield the sequences, which are ordered by length, in batches of at most `tokens` tokens with padding. A
+    longer sequence is a batch of its own."""
     batch = list[Tokens]()
     for sequence in ordered:
         if batch and (len(batch) + 1) * len(sequence) > tokens:
