@@ -1,4 +1,8 @@
-"""Writes and reads arrays and texts in pieces, so that memory never holds a whole file."""
+"""Writing and reading of arrays and texts in pieces, so that a whole file is never in memory.
+
+A text file with lines has an array of offsets beside it: the position at which each line begins, and the size
+of the file.
+"""
 
 import re
 from contextlib import ExitStack
@@ -13,17 +17,18 @@ LINES_AT_ONCE = 100
 HEADER = re.compile(
     rb"\{'descr': '([<>=|][biuf]\d+)', 'fortran_order': False, 'shape': \(([\d, ]*)\), \}\s*\n"
 )
-"""The header of a `.npy` file: the type of the numbers and the length of each axis."""
+"""The header of a `.npy` file: the type of the numbers, and the length of each axis."""
 
 Array = NDArray[Any]
 Offsets = NDArray[np.int64]
 Extent = tuple[Path, int, int]
-"""The position of lines in a text file: the file, the first byte, and the end of the last line."""
+"""The position of consecutive lines in a text file: the file, the first byte, and the end of the last
+line."""
 
 
 def mapped_array(path: Path) -> Array:
-    """Return the array of a `.npy` file. Its numbers are read from the file when they are used.
-    Raise `ValueError` or `OSError` if the file is damaged."""
+    """Return the array of a `.npy` file. Its numbers are read from disk when they are used. Raise
+    `ValueError` or `OSError` if the file is damaged."""
     # `np.load` accepts pickles too, which can run any code. It reads the header with `ast`, which fails at
     # times if two threads use it (Python 3.11.0 to 3.11.7), and epochs are planned in threads.
     with path.open("rb") as file:
@@ -38,8 +43,10 @@ def mapped_array(path: Path) -> Array:
 
 
 class ArrayWriter:
-    """Writes a one-dimensional `.npy` file whose length is not known in advance. Unless there was an error,
-    the end of the `with` block writes the final length to the header."""
+    """Writes a one-dimensional `.npy` file whose length is not known in advance.
+
+    The `with` block writes the final length to the header when it ends, but not after an error.
+    """
 
     def __init__(self, path: Path, dtype: DTypeLike) -> None:
         self._file = path.open("wb")
@@ -48,7 +55,7 @@ class ArrayWriter:
         self._write_header()
 
     def append(self, values: Array) -> None:
-        """Write `values` at the end of the file, converted to the type of the file."""
+        """Write `values` at the end, converted to the type of the file."""
         self._file.write(np.ascontiguousarray(values, dtype=self._dtype).data)
         self.length += len(values)
 
@@ -56,20 +63,22 @@ class ArrayWriter:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        # After an error, the length in the header stays 0, so nothing reads an incomplete array.
         if kind is None:
             self._file.seek(0)
             self._write_header()
         self._file.close()
 
     def _write_header(self) -> None:
-        """Write the header with the current length. The file must be at its start."""
+        """Write the header with the current length, at the current position of the file."""
         # NumPy reserves space in each header for the first axis to grow, so both headers are equally long.
         fields = {"descr": npy.dtype_to_descr(self._dtype), "fortran_order": False, "shape": (self.length,)}
         npy.write_array_header_1_0(self._file, fields)
 
 
 class OffsetsWriter(ArrayWriter):
-    """Writes the offset of each sentence or line in another file, from 0, and then the size of that file."""
+    """Writes the offset at which each sentence or line of another file begins, and at last the size of that
+    file."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, np.int64)
@@ -77,7 +86,7 @@ class OffsetsWriter(ArrayWriter):
         self.end = 0
 
     def append(self, values: Array) -> None:
-        """Add sentences or lines. `values` are their lengths. Write the position at which each ends."""
+        """Add sentences or lines, given by their lengths."""
         ends = self.end + np.cumsum(values, dtype=np.int64)
         super().append(ends)
         self.end = int(ends[-1]) if len(ends) else self.end
@@ -93,13 +102,14 @@ class TextWriter(ExitStack):
         self._offsets = self.enter_context(OffsetsWriter(Path(f"{prefix}.lines.npy")))
 
     def append(self, content: bytes, lengths: Array) -> None:
-        """Add lines that end in line feeds. `lengths` are the bytes of each line, line feed included."""
+        """Add lines, given as one text with a line feed after each, and the number of bytes of each line,
+        with its line feed."""
         self._text.write(content)
         self._offsets.append(lengths)
 
 
 class TextReader(ExitStack):
-    """Reads lines that `TextWriter` wrote, in any order. Holds neither text nor offsets in memory."""
+    """Reads lines that `TextWriter` wrote, in any order. Neither text nor offsets are in memory."""
 
     def __init__(self, prefix: Path) -> None:
         super().__init__()
@@ -111,21 +121,21 @@ class TextReader(ExitStack):
         return len(self._offsets) - 1
 
     def extent(self, start: int, stop: int) -> Extent:
-        """Return the file, first byte and exclusive end of lines [`start`, `stop`), for another process."""
+        """Return the position of the lines [`start`, `stop`) in the file, for another process."""
         return self._path, int(self._offsets[start]), int(self._offsets[stop])
 
     def content(self, start: int, stop: int) -> bytes:
-        """Return lines [`start`, `stop`) as bytes, line feeds included."""
+        """Return the lines [`start`, `stop`) as bytes, with line feeds."""
         _, first, end = self.extent(start, stop)
         self._file.seek(first)
         return self._file.read(end - first)
 
     def lengths(self, start: int, stop: int) -> Array:
-        """Return the number of bytes of each line in [`start`, `stop`), line feeds included."""
+        """Return the number of bytes of each line in [`start`, `stop`), with line feeds."""
         return np.diff(self._offsets[start : stop + 1])
 
     def lines(self, numbers: Array) -> list[str]:
-        """Return the lines numbered `numbers`, from 0 and ascending, as text without line feeds."""
+        """Return lines as text without line feeds. `numbers` are counted from 0 and ascend."""
         lines = []
         # Each read covers all text between its lines, which may be far apart, so a read takes only a few.
         for start in range(0, len(numbers), LINES_AT_ONCE):

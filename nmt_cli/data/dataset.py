@@ -1,12 +1,13 @@
 """The dataset folder: its files, its manifest, and how to open it.
 
-Each split has `SPLIT.SIDE.tokens.npy` (token ids, each sentence with its end token) and
-`SPLIT.SIDE.offsets.npy` (the first token of each sentence). The training set also has its prepared text, to
-segment it again, in `train.SIDE.txt` with `train.SIDE.lines.npy`. Other splits have their lines before
-preparation, with invalid UTF-8 replaced, in `SPLIT.SIDE.raw.txt`.
+Each split, such as the training set, has `SPLIT.SIDE.tokens.npy` (token ids, each sentence with its end
+token) and `SPLIT.SIDE.offsets.npy` (the first token of each sentence). The training set also has its prepared
+text, to segment it again, in `train.SIDE.txt` with `train.SIDE.lines.npy`. Other splits have their lines
+before preparation, with invalid UTF-8 replaced, in `SPLIT.SIDE.raw.txt`.
 
 A training set with alignments has `train.links.tokens.npy` (the links, see `LINK_BITS`) and
-`train.links.offsets.npy` (the first link of each pair).
+`train.links.offsets.npy` (the first link of each pair). The manifest, `dataset.json`, lists all files with
+size and hash.
 """
 
 import json
@@ -33,29 +34,31 @@ TOKENIZERS = "tokenizer"
 TRAIN = "train"
 
 ARRAY_ERRORS = (ValueError, TypeError, OverflowError)
-"""Errors of NumPy for a file that is not an array. It parses the header as Python."""
+"""The errors of NumPy for a file that is not an array."""
 
 Role = Literal["train", "valid", "test"]
 
 Links = Literal["links"]
 LINKS: Links = "links"
 LINK_BITS = 16
-"""A link is its target position times 2 to this power, plus its source position. Both count tokens."""
+"""A link is one number: its target position times 2 to this power, plus its source position. Positions count
+tokens."""
 
 
 def damaged(path: Path, problem: str) -> UserError:
-    """Return the error for a dataset file with a `problem`, such as "is missing"."""
+    """Return the error for a file of a dataset. `problem` follows its name, such as "is missing"."""
     return UserError(f"{path} {problem}. Make the dataset again with --overwrite.")
 
 
 def side_path(folder: Path, split: str, side: Side | Links, content: str) -> Path:
-    """Return FOLDER/SPLIT.SIDE.CONTENT. `content` is an ending such as "tokens.npy" or "raw.txt"."""
+    """Return the path FOLDER/SPLIT.SIDE.CONTENT. `content` is an ending such as "tokens.npy" or "raw.txt"."""
     return folder / f"{split}.{side}.{content}"
 
 
 @dataclass(frozen=True, slots=True)
 class Sentences:
-    """One side of a split, mapped. `tokens[offsets[i]:offsets[i + 1]]` is sentence i with its end token."""
+    """One side of a split, mapped from disk. `tokens[offsets[i]:offsets[i + 1]]` is sentence i with its end
+    token."""
 
     tokens: NDArray[Any]
     offsets: Offsets
@@ -66,20 +69,22 @@ class Sentences:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """A set of sentence pairs in a dataset folder."""
+    """A set of sentence pairs in a dataset."""
 
     name: str
     role: Role
     source: Sentences
     target: Sentences
     links: Sentences | None = None
-    """The links between the tokens of each pair, if the dataset has alignments. There are no end tokens."""
+    """The links between the tokens of each pair, or None if the dataset has no alignments. End tokens have no
+    links."""
 
     def __len__(self) -> int:
         return len(self.source)
 
     def lengths(self, pairs: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the source and target lengths, in tokens with end token, of the pairs numbered `pairs`."""
+        """Return the number of tokens of each source and of each target, with end tokens, for pairs given by
+        their numbers."""
         source, target = (
             np.asarray(side.offsets[pairs + 1] - side.offsets[pairs]) for side in (self.source, self.target)
         )
@@ -88,7 +93,7 @@ class Split:
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """An open dataset folder. Its arrays are mapped, so that use of an array reads from disk."""
+    """An open dataset folder. Its arrays are read from disk when they are used."""
 
     folder: Path
     manifest: Mapping[str, Any]
@@ -102,21 +107,24 @@ class Dataset:
 
 @dataclass(frozen=True, slots=True)
 class TrainCorpus:
-    """The range of one corpus in the training set: `pairs` pairs from number `first`."""
+    """The part of the training set that comes from one corpus: `pairs` pairs from number `first`."""
 
     name: str
     first: int
     pairs: int
     weight: float = 0.0
-    """Share in training relative to the other corpora. If 0, its size decides."""
+    """The share in training, relative to other corpora. If 0, the size of the corpus decides."""
 
     tag: str = ""
-    """The symbol at the start of the corpus's source sentences."""
+    """The symbol at the start of the corpus's source sentences. Empty for none."""
 
 
 def train_corpora(dataset: Dataset) -> tuple[TrainCorpus, ...]:
-    """Return the corpora of the training set in order. If the manifest lists none, return a corpus named
-    "train". Raise `UserError` for a damaged entry, gaps, overlaps, or another end than the set's."""
+    """Return the corpora of the training set, in order. If the manifest lists none, the training set is one
+    corpus.
+
+    Raise `UserError` if the entries are damaged, or do not cover the training set exactly.
+    """
     sections = dataset.manifest["splits"][TRAIN].get("corpora")
     pairs = len(dataset.splits[TRAIN])
     if sections is None:
@@ -128,14 +136,18 @@ def train_corpora(dataset: Dataset) -> tuple[TrainCorpus, ...]:
     except (TypeError, ValueError) as error:
         raise damaged(path, f"{problem} ({error})") from error
     ends = [0, *(corpus.first + corpus.pairs for corpus in corpora)]
+    # Gaps or overlaps would give pairs the tag and the weight of another corpus.
     if [corpus.first for corpus in corpora] != ends[:-1] or ends[-1] != pairs or sorted(ends) != ends:
         raise damaged(path, problem)
     return corpora
 
 
 def open_dataset(folder: Path) -> Dataset:
-    """Open a dataset with mapped arrays. Do not check hashes. Raise `UserError` for a damaged manifest, a
-    missing file, a file of another size, or an invalid array."""
+    """Open a dataset. Its arrays are mapped, and hashes are not checked.
+
+    Raise `UserError` for a damaged manifest, or a file that is missing, has another size, or is not a valid
+    array.
+    """
     manifest = read_manifest(folder)
     check_sizes(folder, manifest)
     splits = {
@@ -148,8 +160,8 @@ def open_dataset(folder: Path) -> Dataset:
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """Return the content of `dataset.json`. Raise `UserError` if the file is missing, not JSON or of another
-    format. Also raise `UserError` for no split "train", or an incomplete or unsafe entry."""
+    """Return the content of `dataset.json`. Raise `UserError` if it is missing or damaged, has another
+    format, or names a file outside of the folder."""
     path = folder / MANIFEST
     try:
         manifest = parsed_json(read_ordinary(path))
@@ -167,7 +179,8 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def _is_complete(manifest: Mapping[str, Any]) -> bool:
-    """Return whether all files have a safe name, size and hash, all splits a role, and "train" exists."""
+    """Return whether the manifest has all it needs: a safe name, size and hash of each file, the role of each
+    split, and a training set."""
     files, splits = manifest.get("files"), manifest.get("splits")
     return (
         isinstance(files, dict)
@@ -185,8 +198,10 @@ def _is_complete(manifest: Mapping[str, Any]) -> bool:
 
 
 def raw_lines(dataset: Dataset, split: Split, side: Side) -> list[str]:
-    """Return the raw lines of one side of a validation or test set, invalid UTF-8 as U+FFFD. There may be
-    more lines than pairs. Raise `UserError` if there are fewer."""
+    """Return the lines of one side of a validation or test set before preparation. Invalid UTF-8 is U+FFFD.
+
+    There may be more lines than pairs. Raise `UserError` if there are fewer.
+    """
     path = side_path(dataset.folder, split.name, side, "raw.txt")
     lines = path.read_bytes().decode(errors="replace").split("\n")[:-1]
     # A split may be only the start of a set, so more lines are fine.
@@ -206,16 +221,17 @@ def check_sizes(folder: Path, manifest: Mapping[str, Any]) -> None:
 
 
 def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
-    """Write `dataset.json`: `manifest`, and size and hash of all other files, which must be complete."""
+    """Write `dataset.json`, with the size and hash of all other files in `folder`, which must be complete."""
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
     files = {str(path.relative_to(folder)): size_and_hash(path) for path in paths}
     text = json.dumps({"format": FORMAT, **manifest, "files": files}, indent=1, ensure_ascii=False)
+    # Names of files may have bytes that are not UTF-8.
     (folder / MANIFEST).write_text(text + "\n", encoding="utf-8", errors="backslashreplace")
 
 
 def open_sentences(folder: Path, split: str, side: Side | Links) -> Sentences:
-    """Return one side of a split, or its links, as mapped arrays. Tokens must be unsigned integers on one
-    axis, and offsets int64 on one non-empty axis. Otherwise, raise `UserError`."""
+    """Return one side of a split, or its links, mapped from disk. Raise `UserError` if the arrays do not have
+    the right types and axes."""
     paths = [side_path(folder, split, side, content) for content in ("tokens.npy", "offsets.npy")]
     tokens, offsets = map(_mapped, paths)
     if tokens.ndim != 1 or tokens.dtype.kind != "u":
@@ -226,7 +242,7 @@ def open_sentences(folder: Path, split: str, side: Side | Links) -> Sentences:
 
 
 def _mapped(path: Path) -> NDArray[Any]:
-    """Return the array of a `.npy` file, mapped for reading. Raise `UserError` for an invalid file."""
+    """Return the array of a `.npy` file, mapped from disk. Raise `UserError` if it is damaged."""
     try:
         return mapped_array(path)
     except ARRAY_ERRORS as error:

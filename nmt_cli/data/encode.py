@@ -1,4 +1,4 @@
-"""Encodes a block of prepared text as token ids: the work of one process on one block."""
+"""Encoding of one block of prepared text as token ids, as a task for a worker process."""
 
 from collections.abc import Iterable
 from contextlib import ExitStack
@@ -18,41 +18,43 @@ from nmt_cli.text.tokenizers import Tokenizers, load_tokenizers
 
 @dataclass(frozen=True, slots=True)
 class EncodeTask:
-    """A block of prepared text to encode, and the folder of the tokenizers."""
+    """A block of prepared text, and the folder of the tokenizers."""
 
     tokenizers: Path
     fingerprint: str
-    """The fingerprint of the tokenizers in the task's folder."""
+    """The fingerprint that the tokenizers in the folder must have."""
 
     source: Extent
     target: Extent
-    """Both sides have the same number of lines."""
+    """The position of the lines of each side in its file. Both sides have equally many lines."""
 
 
 @dataclass(frozen=True, slots=True)
 class EncodedSide:
-    """The ids of consecutive sentences, as `Vocabulary.ended` returns them, and their `lengths`."""
+    """The ids of consecutive sentences of one side, with end tokens, in one array. `lengths` has the number
+    of ids of each."""
 
     tokens: Array
     lengths: NDArray[np.int64]
 
     def only(self, kept: NDArray[np.bool_]) -> "EncodedSide":
-        """Return the sentences whose value in `kept` is true. If all values are true, return `self`."""
+        """Return the sentences whose value in `kept` is true."""
         if kept.all():
             return self
         return EncodedSide(self.tokens[np.repeat(kept, self.lengths)], self.lengths[kept])
 
 
 def encode_block(task: EncodeTask) -> tuple[EncodedSide, EncodedSide]:
-    """Return the ids of the source lines and of the target lines of a task, equally many sentences. Raise
-    `ValueError` if the tokenizers have another fingerprint."""
+    """Return the ids of the source lines and of the target lines. Raise `ValueError` if the tokenizers have
+    another fingerprint."""
     tokenizers = loaded(task.tokenizers, task.fingerprint)
     source = encode_lines(tokenizers.source, lines_of(*task.source))
     return source, encode_lines(tokenizers.target, lines_of(*task.target))
 
 
 class TokensWriter(ExitStack):
-    """Writes ids and offsets of one side of a split, to SPLIT.SIDE.tokens.npy and .offsets.npy."""
+    """Writes the ids and offsets of one side of a split, to SPLIT.SIDE.tokens.npy and
+    SPLIT.SIDE.offsets.npy."""
 
     def __init__(self, folder: Path, split: str, side: Side, tokenizer: Tokenizer) -> None:
         super().__init__()
@@ -63,19 +65,20 @@ class TokensWriter(ExitStack):
         self.pairs = 0
 
     def append(self, encoded: EncodedSide) -> None:
-        """Write more sentences. Add to the counts of tokens, unknown tokens and, in `pairs`, sentences."""
+        """Write more sentences, and count them."""
         self._tokens.append(encoded.tokens)
         self._offsets.append(encoded.lengths)
         self._unknowns += int((encoded.tokens == self._unknown).sum())
         self.pairs += len(encoded.lengths)
 
     def counts(self) -> dict[str, int]:
-        """Return the number of "tokens", end tokens included, and of "unknowns", the unknown tokens."""
+        """Return the number of "tokens", with end tokens, and of "unknowns", the unknown tokens."""
         return {"tokens": self._tokens.length, "unknowns": self._unknowns}
 
 
 def encode_lines(tokenizer: Tokenizer, lines: Iterable[str]) -> EncodedSide:
-    """Return the ids of prepared lines, ended by the vocabulary. Do not sample segmentations."""
+    """Return the ids of prepared lines, with end tokens. Segmentation is not random here."""
+    # The fast way below knows neither symbols nor sentences without an end token.
     if tokenizer.symbols or tokenizer.vocabulary.bare:
         return packed(map(tokenizer.encode, lines), tokenizer)
     # One look-up turns the pieces of all lines into ids. Line by line, characters take 1.5 times as long.
@@ -87,14 +90,14 @@ def encode_lines(tokenizer: Tokenizer, lines: Iterable[str]) -> EncodedSide:
 
 
 def packed(sentences: Iterable[list[int]], tokenizer: Tokenizer) -> EncodedSide:
-    """Return sentences of ids without end tokens as one array. The vocabulary ends each sentence."""
+    """Return sentences of ids as one array, with end tokens added."""
     flat, lengths = _joined(map(tokenizer.vocabulary.ended, sentences))
     # `np.array` takes three times as long as `fromiter` for small integers.
     return EncodedSide(np.fromiter(flat, token_type(tokenizer), len(flat)), lengths)
 
 
 def _joined(sentences: Iterable[list[int]]) -> tuple[list[int], NDArray[np.int64]]:
-    """Return the sentences as one list, and their lengths."""
+    """Return the ids of all sentences as one list, and the lengths of the sentences."""
     flat: list[int] = []
     lengths: list[int] = []
     for sentence in sentences:
@@ -104,14 +107,15 @@ def _joined(sentences: Iterable[list[int]]) -> tuple[list[int], NDArray[np.int64
 
 
 def token_type(tokenizer: Tokenizer) -> type[np.uint16] | type[np.uint32]:
-    """Return uint16 if every id of the vocabulary fits, else uint32. uint16 halves the size of a corpus."""
+    """Return the type of ids: uint16 if every id of the vocabulary fits, otherwise uint32. uint16 halves the
+    size of a corpus."""
     return np.uint16 if len(tokenizer.vocabulary) <= 1 << 16 else np.uint32
 
 
 @cache
 def loaded(folder: Path, fingerprint: str) -> Tokenizers:
-    """Return the tokenizers in `folder`, loaded once per process. Raise `ValueError` if their fingerprint is
-    not `fingerprint`, because another run wrote others."""
+    """Load the tokenizers in `folder`, once per process. Raise `ValueError` if they have another fingerprint,
+    because another run has replaced them."""
     tokenizers = load_tokenizers(folder)
     if tokenizers.fingerprint != fingerprint:
         raise ValueError(f"{folder} holds other tokenizers than expected")
@@ -119,7 +123,7 @@ def loaded(folder: Path, fingerprint: str) -> Tokenizers:
 
 
 def lines_of(path: Path, first: int, end: int) -> list[str]:
-    """Return the lines in bytes [`first`, `end`) of a file. The last byte must be a line feed."""
+    """Return the lines in the bytes [`first`, `end`) of a file. The last byte must be a line feed."""
     with path.open("rb") as file:
         file.seek(first)
         return file.read(end - first).decode().split("\n")[:-1]

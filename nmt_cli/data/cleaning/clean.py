@@ -1,4 +1,8 @@
-"""Cleans a block of raw pairs: the work of one process on one block."""
+"""Cleaning of one block of raw pairs, as a task for a worker process.
+
+A pair is decoded, compared with held-out pairs, prepared and filtered. The prepared text of kept pairs, and
+counts of all others, go back to the main process.
+"""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -25,7 +29,7 @@ REPLACED = "invalid UTF-8 replaced"
 
 @dataclass(frozen=True, slots=True)
 class CleanTask:
-    """A block of raw pairs, and the settings that decide which pairs to keep and how to prepare pairs."""
+    """A block of raw pairs, and the settings that decide which pairs are kept and how they are prepared."""
 
     block: Block
     corpus: Corpus
@@ -36,15 +40,15 @@ class CleanTask:
     """The pairs that the training set must not have."""
 
     tag: str = ""
-    """A symbol at the start of each source. Filters do not see it."""
+    """A symbol that is put before each source. The filters do not see it."""
 
     hashed: frozenset[Hashed] = frozenset()
-    """The kinds of text that are compared to find repetitions in any corpus."""
+    """The kinds of text that are hashed, to find repetitions over all corpora."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """Lines that end in line feeds, and the number of bytes of each."""
+    """Lines with their line feeds, as one text, and the number of bytes of each line."""
 
     content: bytes
     lengths: NDArray[np.int64]
@@ -52,18 +56,20 @@ class Lines:
 
 @dataclass(slots=True)
 class CleanBlock:
-    """The kept pairs of a block as prepared text. Also counts of dropped and noted pairs by reason."""
+    """The kept pairs of a block as prepared text, and counts of the dropped and noted pairs by reason."""
 
     source: Lines
     target: Lines
     numbers: NDArray[np.int64]
-    """The line number, from 1, of each kept pair in its corpus."""
+    """The number, from 1, of each kept pair in its corpus."""
 
     hashes: dict[Hashed, bytes]
-    """The concatenated `pair_hash` or `side_hash` of each kept pair. Empty if the task needs no hashes."""
+    """The hashes of all kept pairs, concatenated, for each kind of text. b"" for a kind that the task does
+    not need."""
 
     qualities: list[NDArray[np.float32]]
-    """Score and, less important, closeness of lengths of each kept pair. Empty without hashes of sides."""
+    """For each kept pair, its score and, less important, how close the lengths of its sides are. Empty if no
+    sides are hashed."""
 
     dropped: Tally
     noted: Tally
@@ -71,7 +77,7 @@ class CleanBlock:
 
 
 class _Pair(NamedTuple):
-    """A kept pair as prepared text without the tag, its line number in the corpus, and its score."""
+    """A kept pair as prepared text without the tag, with its number in the corpus and its score."""
 
     number: int
     source: str
@@ -80,9 +86,12 @@ class _Pair(NamedTuple):
 
 
 def clean(task: CleanTask) -> CleanBlock:
-    """Decode, filter and prepare the pairs of one block. Return the kept pairs, and counts of dropped pairs
-    by reason. First drop invalid UTF-8 (if set to "skip"), held-out pairs and low scores, then apply the
-    other filters. Raise `UserError` for invalid UTF-8 if `task.invalid_utf8` is "error". Keep repetitions."""
+    """Decode, filter and prepare the pairs of one block. Return the kept pairs, and counts of the others.
+
+    Invalid UTF-8, held-out pairs and low scores are dropped before the other filters apply. Repetitions are
+    kept, because other blocks may have better ones. Raise `UserError` for invalid UTF-8 if
+    `task.invalid_utf8` is "error".
+    """
     prepare, filters = _tools(task.recipe, task.filter)
     block = task.block
     held_out = {
@@ -130,7 +139,8 @@ def clean(task: CleanTask) -> CleanBlock:
 
 
 def _block(task: CleanTask, pairs: Sequence[_Pair], dropped: Tally, noted: Tally) -> CleanBlock:
-    """Return a block of the kept `pairs` with tags. Add the hashes and qualities to find repetitions by."""
+    """Return the cleaned block of the kept `pairs`, with tags, and with the hashes and qualities that the
+    task needs."""
     sources = [f"{task.tag} {pair.source}" if task.tag else pair.source for pair in pairs]
     targets = [pair.target for pair in pairs]
     source, target = _joined(sources), _joined(targets)
@@ -156,8 +166,11 @@ def _block(task: CleanTask, pairs: Sequence[_Pair], dropped: Tally, noted: Tally
 
 
 def _qualities(pairs: Sequence[_Pair]) -> list[NDArray[np.float32]]:
-    """Return two arrays: each pair's score, minus infinity if missing, and the closeness of its lengths. That
-    is 0 for equal lengths in characters, else minus the absolute logarithm of their ratio."""
+    """Return two arrays with an item per pair: its score, and the closeness of its lengths.
+
+    A missing score is minus infinity. The closeness is minus the absolute logarithm of the ratio of
+    characters, so it is 0 for equal lengths.
+    """
     scores = np.array([pair.score for pair in pairs], np.float32)
     scores[np.isnan(scores)] = -np.inf
     closeness = [-abs(log((len(pair.source) + 1) / (len(pair.target) + 1))) for pair in pairs]
@@ -166,15 +179,19 @@ def _qualities(pairs: Sequence[_Pair]) -> list[NDArray[np.float32]]:
 
 @cache
 def _tools(recipe: Recipe, config: FilterConfig) -> tuple[Preparer, Filters]:
-    """Return the preparer and the filters for `recipe` and `config`, made once per process."""
+    """Return the preparer and the filters. They are made once per process."""
     return Preparer(recipe), Filters(config, recipe.source_lang, recipe.target_lang)
 
 
 def _decoded_pair(
     task: CleanTask, number: int, source: bytes, target: bytes, dropped: Tally, noted: Tally
 ) -> tuple[str, str] | None:
-    """Return a pair as text, or None to skip invalid UTF-8. Count a skipped pair in `dropped`, and a pair
-    with NUL or replaced bytes in `noted`. Raise `UserError` if `task.invalid_utf8` is "error"."""
+    """Return a pair as text. Return None for a pair to skip, because it is not UTF-8, and count it in
+    `dropped`.
+
+    A pair with replaced bytes or NUL characters is counted in `noted`. Raise `UserError` for invalid UTF-8 if
+    `task.invalid_utf8` is "error".
+    """
     try:
         # Nearly all lines are valid UTF-8, so the user's rule is rarely needed.
         pair = source.decode(), target.decode()
@@ -193,7 +210,8 @@ def _decoded_pair(
 
 
 def _joined(lines: Sequence[str]) -> Lines:
-    """Return `lines`, none with a line feed, as bytes with a line feed after each, and their lengths."""
+    """Return `lines` as one text in bytes with a line feed after each, and their lengths. No line may contain
+    a line feed."""
     # Encoding all at once takes a quarter of the time.
     content = "\n".join([*lines, ""]).encode()
     ends = np.flatnonzero(np.frombuffer(content, np.uint8) == ord("\n"))

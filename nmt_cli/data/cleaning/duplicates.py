@@ -1,4 +1,9 @@
-"""Finds repeated pairs, and the best of several pairs with an equal side, in constant memory."""
+"""Search for repeated pairs, and for the best of several pairs with an equal side, in memory of constant
+size.
+
+Each pair has hashes. They are sorted into buckets, which are files. Equal hashes are in the same bucket, and
+one bucket at a time fits into memory.
+"""
 
 import shutil
 from collections.abc import Iterator, Sequence
@@ -15,13 +20,14 @@ from nmt_cli.data.config import FilterConfig
 
 Hashed = Literal["pair", "target", "source"]
 HASHED: tuple[Hashed, ...] = get_args(Hashed)
-"""The texts that are compared, in this order."""
+"""The kinds of text that are compared, in this order: both sides, or one of them."""
 
 HASH_BYTES = 16
-"""Bytes per hash. Among a billion different pairs, an equal hash has a probability below 1e-20."""
+"""The number of bytes of a hash. Among a billion different pairs, an equal hash has a probability below
+1e-20."""
 
 BUCKET_PAIRS = 4_000_000
-"""About the number of hashes that are sorted at once. It decides the memory needed."""
+"""The approximate number of hashes that are sorted at once. It decides the memory that is needed."""
 
 HASHES_AT_ONCE = 1 << 20
 
@@ -33,12 +39,12 @@ def hashes_needed(config: FilterConfig) -> frozenset[Hashed]:
 
 
 def pair_hash(source: str, target: str) -> bytes:
-    """Return `HASH_BYTES` bytes. Only equal pairs share a hash. No side may contain a line feed."""
+    """Return a hash of both sides in `HASH_BYTES` bytes. Neither side may contain a line feed."""
     return blake2b(f"{source}\n{target}".encode(), digest_size=HASH_BYTES).digest()
 
 
 def side_hash(text: str) -> bytes:
-    """Return a hash of `HASH_BYTES` bytes. Only equal texts share a hash."""
+    """Return a hash of a text in `HASH_BYTES` bytes."""
     return blake2b(text.encode(), digest_size=HASH_BYTES).digest()
 
 
@@ -48,11 +54,18 @@ def find_repeated(
     qualities: Sequence[Sequence[Path]] = (),
     left_out: NDArray[np.uint8] | None = None,
 ) -> Iterator[NDArray[np.int64]]:
-    """Yield arrays with the numbers, from 0 over all files, of hashes that repeat another hash. `hashes` are
-    files of concatenated hashes. `qualities` has, for each quality, the most important first, an array file
-    per hash file. Of equal hashes, yield all but the one with the best qualities, or else the first. Ignore
-    hashes whose entry in `left_out` is not 0. Write buckets to `work`, and hold one in memory."""
+    """Yield the numbers of pairs to leave out, because a better pair has an equal hash.
+
+    - `hashes`: files of concatenated hashes. Pairs are counted from 0 over all files.
+    - `work`: the folder to which buckets are written.
+    - `qualities`: for each quality, the most important first, an array file for each file of hashes.
+    - `left_out`: an entry for each pair. If it is not 0, the pair is ignored.
+
+    Of the pairs with an equal hash, the one with the highest qualities is kept, or the first of equally good
+    ones.
+    """
     pairs = sum(path.stat().st_size for path in hashes) // HASH_BYTES
+    # All hashes are dealt to the buckets in one pass. Otherwise each bucket would have to read all of them.
     buckets = 1 << max(0, (pairs // BUCKET_PAIRS).bit_length())
     folder = work / "buckets"
     shutil.rmtree(folder, ignore_errors=True)  # left by an interrupted run
@@ -76,14 +89,16 @@ def find_repeated(
 
 
 def _entry_type(qualities: int) -> np.dtype[Any]:
-    """Return the type of a bucket's entries: the hash as two words, its number, and `qualities` floats."""
+    """Return the type of a bucket's entries: the hash as two words, the number of the pair, and its
+    qualities."""
     return np.dtype(
         [("words", np.uint64, (2,)), ("number", np.int64), ("qualities", np.float32, (qualities,))]
     )
 
 
 def _entries(hashes: Sequence[Path], qualities: Sequence[Sequence[Path]]) -> Iterator[NDArray[Any]]:
-    """Yield up to `HASHES_AT_ONCE` hashes of all files at a time, with their numbers and qualities."""
+    """Yield the hashes of all files, up to `HASHES_AT_ONCE` at a time, with the numbers and qualities of
+    their pairs."""
     number = 0  # of the first hash in the file
     for path, *quality_paths in zip(hashes, *qualities, strict=True):
         columns = [mapped_array(quality_path) for quality_path in quality_paths]

@@ -1,4 +1,7 @@
-"""Decides which training pairs are dropped, and for what reason."""
+"""The filters of training pairs: which pairs are dropped, and for what reason.
+
+Some filters judge prepared text, which is normalised and split into words. Others judge raw text.
+"""
 
 import re
 import sys
@@ -35,7 +38,7 @@ ORDER = (
     *(MARKUP, NUMBERS, REPEATS, SENTENCES, LANGUAGE),
     *(SUBWORDS, DUPLICATE, SAME_TARGET, SAME_SOURCE),
 )
-"""Reasons in the order of the checks. A pair counts under the first that applies."""
+"""All reasons, in the order of the checks. A pair counts for the first reason that applies."""
 
 Check = Callable[[str, str], bool]
 
@@ -43,33 +46,37 @@ TAG = re.compile(
     r"</?[a-z][a-z0-9:]{0,20}(?:\s[^<>]{0,500})?/?>|&(?:[a-z]{2,10}|#\d{1,7}|#x[0-9a-f]{1,6});", re.IGNORECASE
 )
 NUMBER = re.compile(r"\d{1,3}(?:[.,' \xa0\u202f]\d{3})+(?!\d)|\d+")
-"""Digits, with or without thousands separators."""
+"""Digits, with or without separators of thousands."""
 
 SPELLED_OUT = 12
-"""Numbers up to this are often spelled out, so they are not compared."""
+"""Numbers up to this one are often written as words, so they are not compared."""
 
 PHRASE = 4
-"""Maximum words of a repeated phrase, or characters in text without spaces."""
+"""The maximum number of words of a repeated phrase, or of characters in text without spaces."""
 
 SCRIPT_NAME = re.compile(r"[A-Za-z][A-Za-z_ -]*")
-"""The form of a Unicode script name. Other characters would be part of a pattern."""
+"""The form of a Unicode script's name. Other characters would be a part of the pattern."""
 
 LETTER = regex.compile(r"\p{L}")
 LETTER_OR_MARK = regex.compile(r"[\p{L}\p{M}]")
 
 
 def in_order(reasons: Iterable[str]) -> list[str]:
-    """Return each of `reasons` once, in the order of the checks. Those that `ORDER` lacks come last."""
+    """Return each of `reasons` once, in the order of the checks. Reasons that `ORDER` lacks come last."""
     # From what was counted, so that no reason can be missing in a report.
     places = {reason: place for place, reason in enumerate(ORDER)}
     return sorted({*reasons}, key=lambda reason: (places.get(reason, len(ORDER)), reason))
 
 
 class Filters:
-    """The filters that judge each pair by itself, without filters that `config` turns off."""
+    """The filters that look at each pair alone. Filters that the settings turn off are left out."""
 
     def __init__(self, config: FilterConfig, source_lang: str = "", target_lang: str = "") -> None:
-        """Raise `UserError` for an unknown script, or a language filter without py3langid."""
+        """Choose the filters. The two languages are needed by the filters of sentences and languages.
+
+        Raise `UserError` for an unknown script, or if the filter of languages is on and py3langid is not
+        installed.
+        """
         self._config = config
         self._max_words = config.max_words or sys.maxsize
         languages = source_lang, target_lang
@@ -98,29 +105,29 @@ class Filters:
         self._raw_checks = [(reason, holds) for setting, reason, holds in raw_checks if setting]
 
     def too_long(self, source: str, target: str) -> bool:
-        """Return whether either side has more than `max_words` words. The text may be raw or prepared."""
+        """Return whether one of the sides has more than `max_words` words. The text may be raw or
+        prepared."""
         limit = self._max_words
         # No text has more words than characters, so few texts need to be split.
         return any(len(text) > limit and len(text.split()) > limit for text in (source, target))
 
     def too_low(self, score: float) -> bool:
-        """Return whether `score` is below `min_score`. A missing score (NaN) or `min_score` 0 gives False."""
+        """Return whether a score is below `min_score`. A missing score is not, nor is any if `min_score` is
+        0."""
         return self._config.min_score != 0 and score < self._config.min_score
 
     def reason(self, source: str, target: str) -> str | None:
-        """Return the first reason to drop prepared text, or None. Check for an empty side, words, ratio,
-        identical sides, scripts and letters, in this order."""
+        """Return the first reason to drop a pair of prepared text, or None."""
         if not (source and target):
             return EMPTY
         return next((reason for reason, holds in self._checks if holds(source, target)), None)
 
     def raw_reason(self, source: str, target: str) -> str | None:
-        """Return the first reason to drop raw text, or None. Check for identical sides, markup, numbers,
-        repetition, sentences and language, in this order."""
+        """Return the first reason to drop a pair of raw text, or None."""
         return next((reason for reason, holds in self._raw_checks if holds(source, target)), None)
 
     def _unequal_lengths(self, source: str, target: str) -> bool:
-        """Return whether the side with more words has over `max_ratio` times the words of the other side."""
+        """Return whether one side has more than `max_ratio` times the words of the other."""
         # Prepared text has single spaces between words. Counting them is faster than splitting.
         fewer, more = sorted((source.count(" ") + 1, target.count(" ") + 1))
         return more > self._config.max_ratio * fewer
@@ -131,8 +138,10 @@ def _sentence_count(text: str, lang: str) -> int:
 
 
 def _numbers(text: str) -> list[str]:
-    """Return the digits of each number above `SPELLED_OUT`, sorted as text. Leave out thousands separators
-    and leading zeros, and use ASCII digits. A decimal point ends a number."""
+    """Return the numbers in `text` above `SPELLED_OUT`, as texts in ASCII digits, sorted.
+
+    Separators of thousands and leading zeros are left out. A decimal point ends a number.
+    """
     numbers = []
     for match in NUMBER.finditer(text):
         digits = "".join(str(unicodedata.decimal(digit)) for digit in match[0] if digit.isdecimal()).lstrip(
@@ -144,8 +153,11 @@ def _numbers(text: str) -> list[str]:
 
 
 def _max_repeats(text: str) -> int:
-    """Return how often a phrase of 1 to `PHRASE` words occurs in a row, at most. Return 1 without repetition.
-    If the text has no spaces, characters count as words."""
+    """Return the largest number of times that a phrase of up to `PHRASE` words occurs in a row. It is 1
+    without repetition.
+
+    If the text has no spaces, characters count as words.
+    """
     words: Sequence[str] = text.split()
     if len(words) == 1:
         words = text.strip()
@@ -159,14 +171,17 @@ def _max_repeats(text: str) -> int:
 
 
 def _letter_share(text: str) -> float:
-    """Return the share of letters and combining marks in the characters of `text`. Leave out spaces."""
+    """Return the share of letters and combining marks in the characters of `text`. Spaces do not count."""
     # Scripts such as Devanagari write vowels as combining marks, so these count.
     return len(LETTER_OR_MARK.findall(text)) / len(text.replace(" ", ""))
 
 
 def _script(setting: str, name: str) -> Callable[[str], bool]:
-    """Return a check whether at least half of a text's letters are in script `name`. Text without letters
-    passes. If `name` is "", all text passes. Raise `UserError` about `setting` for an unknown script."""
+    """Return a check whether at least half of a text's letters are in the script `name`. A text without
+    letters passes.
+
+    If `name` is "", every text passes. Raise `UserError`, which names `setting`, for an unknown script.
+    """
     if not name:
         return lambda text: True
     try:

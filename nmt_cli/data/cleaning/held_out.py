@@ -1,4 +1,8 @@
-"""Finds pairs of validation and test sets, regardless of case, spaces and punctuation."""
+"""Search for pairs of validation and test sets in the training text, so that they can be left out of it.
+
+Each line has a key, which does not depend on case, spaces and punctuation. Equal keys mean that a line is
+found.
+"""
 
 import re
 import string
@@ -18,30 +22,35 @@ MARKS = "“”„‘’«»–—…\xa0。、「」¿¡"
 """Common punctuation and spaces outside ASCII."""
 
 AT_ONCE = 500
-"""Lines that are processed as one text. Fewer are slower, and more do not fit the processor cache."""
+"""The number of lines that are processed as one text. Fewer are slower, and more do not fit into the
+processor's cache."""
 
 
 @dataclass(frozen=True, slots=True)
 class HeldOut:
-    """The file with the keys of all pairs that the training set must not have, and its SHA-256."""
+    """A file with the keys of all pairs that the training set must not have."""
 
     path: Path
     sha256: str
     symbols: frozenset[bytes] = frozenset()
-    """Words to ignore at the start of a source, such as a language code."""
+    """The words that are ignored at the start of a source, such as a language code."""
 
     by: str = ""
-    """The sides that must be equal, as for `filter.decontaminate_by`. "" means that setting."""
+    """The sides that must be equal, as in `filter.decontaminate_by`. "" means that setting."""
 
 
 def keys(lines: Sequence[bytes]) -> list[bytes]:
-    """Return a key per line. Lines that differ only in case, spaces, common punctuation or Unicode form have
-    equal keys, b"" if nothing else is left. No line may contain a line feed. Many at once are faster."""
+    """Return a key for each line. No line may contain a line feed.
+
+    Lines that differ only in case, spaces, common punctuation or Unicode form have equal keys. A line without
+    other characters has the key b"". One call for many lines is faster.
+    """
     return [key for start in range(0, len(lines), AT_ONCE) for key in _keys(lines[start : start + AT_ONCE])]
 
 
 def _keys(lines: Sequence[bytes]) -> list[bytes]:
-    """Return the keys of up to `AT_ONCE` lines: NFKC, lower case, no punctuation of `ASCII` or `MARKS`."""
+    """Return the keys of up to `AT_ONCE` lines: in lower case, in form NFKC, and without the characters of
+    `ASCII` and `MARKS`."""
     text = b"\n".join(lines).decode(errors="replace")
     if text.isascii():
         text = text.lower()
@@ -59,7 +68,8 @@ def _keys(lines: Sequence[bytes]) -> list[bytes]:
 
 
 def without_symbols(lines: Sequence[bytes], symbols: Collection[bytes]) -> list[bytes]:
-    """Return each line without the words in `symbols` at its start. Keep later words, even in `symbols`."""
+    """Return the lines without words in `symbols` at their start. Such words later in a line do not
+    change."""
     if not symbols:
         return list(lines)
     start = re.compile(rb"\s*((%b)(\s+|$))*" % b"|".join(map(re.escape, symbols)))
@@ -67,8 +77,10 @@ def without_symbols(lines: Sequence[bytes], symbols: Collection[bytes]) -> list[
 
 
 def write(corpora: Iterable[Corpus], path: Path, symbols: Collection[bytes]) -> None:
-    """Write the keys of each pair to `path`, as a line `source<TAB>target`. Leave out pairs with two empty
-    keys. Ignore words in `symbols` at the start of sources."""
+    """Write the keys of all pairs to `path`, one pair per line as `source<TAB>target`.
+
+    Words in `symbols` at the start of sources are ignored. A pair with two empty keys is left out.
+    """
     with path.open("wb") as file:
         for corpus in corpora:
             for block in corpus.blocks(LINES_AT_ONCE):
@@ -77,8 +89,11 @@ def write(corpora: Iterable[Corpus], path: Path, symbols: Collection[bytes]) -> 
 
 
 def occurring(block: Block, held_out: HeldOut, by: str) -> set[int]:
-    """Return the numbers, from 1 in the corpus, of held-out pairs in `block`. `by` is the side that must be
-    equal: "pair" (both), "source", "target" or "either". An empty key matches only as source of a "pair"."""
+    """Return the numbers of those pairs in `block` that are held out. Pairs are counted from 1 in the corpus.
+
+    `by` is the side that must have the key of a held-out pair: "pair" (both), "source", "target" or "either".
+    An empty key is never found, except in the source if `by` is "pair".
+    """
     sources_by_target, all_sources = _loaded(held_out)
     if not (sources_by_target or all_sources):
         return set()
@@ -102,12 +117,13 @@ def occurring(block: Block, held_out: HeldOut, by: str) -> set[int]:
 
 @cache
 def _loaded(held_out: HeldOut) -> tuple[Mapping[bytes, frozenset[bytes]], frozenset[bytes]]:
-    """Return the source keys of each target key, and all source keys. Leave out the empty target key. Leave
-    the empty source key out of all source keys. A process reads the file once."""
+    """Return the keys of the held-out sources by the key of their target, and all keys of sources. The file
+    is read once per process."""
     sources_by_target: dict[bytes, set[bytes]] = {}
     for line in held_out.path.read_bytes().split(b"\n")[:-1]:
         source, _, target = line.partition(b"\t")
         sources_by_target.setdefault(target, set()).add(source)
+    # An empty key would match every line of punctuation.
     all_sources = frozenset[bytes]().union(*sources_by_target.values()) - {b""}
     by_target = {target: frozenset(sources) for target, sources in sources_by_target.items() if target}
     return by_target, all_sources

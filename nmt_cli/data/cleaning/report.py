@@ -1,6 +1,8 @@
-"""The filter report: counts of kept and dropped pairs of each input by reason, with a few samples.
+"""The filter report: how many pairs of each input were kept and dropped, for what reasons, with a few
+samples.
 
-Its page also has histograms, which show the effect of other thresholds.
+Its page also has histograms, which show the effect of other thresholds. A tally counts pairs by reason. A
+noted pair is kept, but should be checked.
 """
 
 import json
@@ -28,14 +30,14 @@ class CorpusReport:
     read: int
     kept: int = 0
     dropped: Tally = field(default_factory=Tally)
-    """Dropped pairs by reason, only for a training set."""
+    """The dropped pairs by reason. Only a training set has any."""
 
     noted: Tally = field(default_factory=Tally)
-    """Kept pairs to check, by reason. For validation and test sets, this includes pairs that the filters
-    would drop from a training set."""
+    """The noted pairs by reason. In validation and test sets, these are also the pairs that the filters would
+    drop from a training set."""
 
     shapes: Shapes = field(default_factory=Shapes)
-    """Lengths, ratios and scores of a training set."""
+    """The lengths, ratios and scores of a training set."""
 
     @property
     def reasons(self) -> set[str]:
@@ -43,14 +45,14 @@ class CorpusReport:
         return {*self.dropped.counts, *self.noted.counts}
 
     def add(self, block: CleanBlock) -> None:
-        """Add the kept pairs, tallies and shapes of a cleaned block to this report."""
+        """Add the counts of a cleaned block."""
         self.kept += len(block.numbers)
         self.dropped.merge(block.dropped)
         self.noted.merge(block.noted)
         self.shapes.merge(block.shapes)
 
     def state(self) -> dict[str, Any]:
-        """Return all counts as values for JSON, except `role`, `name` and `read`. `merge` reads them."""
+        """Return all counts in types of JSON. `role`, `name` and `read` are not included."""
         return {
             "kept": self.kept,
             "dropped": self.dropped.state(),
@@ -59,7 +61,7 @@ class CorpusReport:
         }
 
     def merge(self, state: Mapping[str, Any]) -> None:
-        """Add the counts in `state`, from `state()` of another report of this input. Do not change `read`."""
+        """Add the counts in `state`, which is the `state()` of another report of the same input."""
         self.kept += state["kept"]
         self.dropped.merge(Tally.of(state["dropped"]))
         self.noted.merge(Tally.of(state["noted"]))
@@ -68,28 +70,29 @@ class CorpusReport:
 
 @dataclass(slots=True)
 class FilterReport:
-    """The reports of all inputs of a `preprocess` run."""
+    """The reports of all inputs of `nmt preprocess`."""
 
     corpora: list[CorpusReport] = field(default_factory=list)
 
     def of_role(self, role: str) -> list[CorpusReport]:
-        """Return the reports of all inputs whose role is `role`: "train", "valid" or "test"."""
+        """Return the reports of all inputs with this role: "train", "valid" or "test"."""
         return [corpus for corpus in self.corpora if corpus.role == role]
 
     def reasons(self) -> str:
-        """Return "reason: number, ..." for all dropped training pairs, the most frequent first."""
+        """Return a text with the number of dropped training pairs by reason, the most frequent first."""
         counts: Counter[str] = Counter()
         for corpus in self.of_role("train"):
             counts += corpus.dropped.counts
         return ", ".join(f"{reason}: {count:,}" for reason, count in counts.most_common())
 
     def as_json(self) -> str:
-        """Return the text of `filter-report.json`: a list with one object per input."""
+        """Return the content of `filter-report.json`: a list with an object for each input."""
         return json.dumps([described(corpus) for corpus in self.corpora], indent=1, ensure_ascii=False) + "\n"
 
 
 def described(corpus: CorpusReport) -> dict[str, Any]:
-    """Return the object for one input: role, name, read and kept pairs, and counts and samples by reason."""
+    """Return the object of one input in the report: role, name, read and kept pairs, and counts and samples
+    by reason."""
     tallies = {"dropped": corpus.dropped, "noted": corpus.noted}
     return {
         "role": corpus.role,
@@ -113,8 +116,11 @@ def described(corpus: CorpusReport) -> dict[str, Any]:
 
 
 def filter_page(report: FilterReport, config: FilterConfig, source_lang: str, target_lang: str) -> str:
-    """Return the HTML page of `report`, with histograms and the thresholds in `config` for training corpora.
-    The page has no time and no path, so that equal datasets have equal pages."""
+    """Return the HTML page of a report.
+
+    Training corpora also have histograms, with the thresholds in `config`. The page has no time and no path,
+    so that equal datasets have equal pages.
+    """
     content = {
         "languages": [source_lang, target_lang],
         "corpora": [

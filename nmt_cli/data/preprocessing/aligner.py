@@ -14,38 +14,41 @@ from numpy.typing import NDArray
 Ids = NDArray[np.int64]
 Numbers = NDArray[np.float64]
 Pair = Sequence[Sequence[str]]
-"""The words of the source, and those of the target. There is at least one on each side."""
+"""The words of the source, and those of the target. Each side has at least one."""
 
 Links = Sequence[Sequence[int]]
-"""Pairs of a source word and a target word, counted from 0."""
+"""Pairs of positions: a source word and a target word, both counted from 0."""
 
 PLAIN, SUPPORTED = 6, 4
-"""Iterations without and with support by neighbours."""
+"""The numbers of iterations without and with support by neighbours."""
 
 BASE = 0.5
-"""The weight of a link without support. The link before it and the link after it add their probabilities."""
+"""The weight of a link without support. The probabilities of the link before it and the link after it are
+added."""
 
 UNALIGNED = 0.05
 """The prior probability that a word has no partner."""
 
 DISTANCE = 10.0
-"""A link between words at the relative distance d has the weight 1 / (1 + d x this). Distances decide between
-repeated words."""
+"""A link between words at the relative distance d has the weight 1 / (1 + d * `DISTANCE`). This decides
+between repeated words."""
 
 LINKED = 0.25
-"""The minimum product of the probabilities of a link in both directions."""
+"""A link needs this product of its probabilities in both directions."""
 
 LONGEST = 256
-"""Maximum words of a side. Longer pairs have no links."""
+"""The maximum number of words of a side. Longer pairs get no links."""
 
 TINY = 1e-12
 
 
 class Aligner:
-    """Translation probabilities of words in both directions, learnt from a corpus. Case does not count."""
+    """The probabilities of translations of words in both directions, learnt from a corpus. Case does not
+    count."""
 
     def __init__(self, pairs: Sequence[Pair]) -> None:
-        """Learn from `pairs` by expectation maximisation. Distances do not count, because verbs move far."""
+        """Learn from `pairs` by expectation maximisation. Distances are ignored here, because verbs move
+        far."""
         pairs = [pair for pair in pairs if max(map(len, pair)) <= LONGEST]
         # Number 0 is for words that are not in the corpus.
         words = ({word.lower(): None for pair in pairs for word in pair[side]} for side in (0, 1))
@@ -66,7 +69,7 @@ class Aligner:
             self._set_tables(counts_K)
 
     def links(self, pair: Pair) -> Links:
-        """Return the linked words of a pair."""
+        """Return the pairs of words that are translations of each other."""
         if max(map(len, pair)) > LONGEST:
             return []
         ids = [*map(self._ids, (0, 1), pair)]
@@ -82,18 +85,25 @@ class Aligner:
         return np.array([self._numbers[side].get(word.lower(), 0) for word in words], np.int64)
 
     def _keys(self, ids_S: Ids, ids_T: Ids) -> Ids:
-        """Return a number for each pair of words, [S, T]."""
+        """Return a number for each pair of a source and a target word, [S, T]."""
         return ids_S[:, None] * (1 + len(self._numbers[1])) + ids_T
 
     def _set_tables(self, counts_K: Numbers) -> None:
-        """Set p(target word | source word) and p(source word | target word) from counts of pairs of words."""
+        """Set p(target word | source word) and p(source word | target word), given the count of each pair of
+        words."""
         owners = np.divmod(self._keys_K, 1 + len(self._numbers[1]))
         self._tables = [counts_K / np.bincount(owner_K, counts_K)[owner_K] for owner_K in owners]
         for table_K in self._tables:
             table_K[0] = 0.0  # of unknown pairs
 
     def _agreed(self, ids: Sequence[Ids], row_ST: Ids, weight_ST: Numbers, supported: bool) -> Numbers:
-        """Return the product of the probabilities of each link in both directions, [S, T]."""
+        """Return for each link the product of its probabilities in both directions, [S, T].
+
+        - `ids`: the numbers of the source words and of the target words.
+        - `row_ST`: the row of each pair of words in the tables.
+        - `weight_ST`: the prior weight of each link.
+        - `supported`: whether links next to a link support it.
+        """
         agreed_ST = np.ones(row_ST.shape)
         # First, each target word chooses among the source words, along axis 0. Then the other way round.
         for axis, table_K in enumerate(self._tables):
@@ -104,4 +114,5 @@ class Aligner:
         if not supported:
             return agreed_ST
         near = np.pad(agreed_ST, 1)
+        # The first result tells which neighbours are likely. The second one uses them as support.
         return self._agreed(ids, row_ST, weight_ST * (BASE + near[:-2, :-2] + near[2:, 2:]), False)

@@ -1,7 +1,8 @@
-"""Writes the links between the tokens of the training pairs, from files or by the aligner.
+"""The links between the tokens of the training pairs, from files of the user or by the aligner.
 
-The aligner links words, whose frequencies say more than those of subwords. A link of two words becomes links
-between all their tokens.
+The aligner links words, because their frequencies say more than those of subwords. A link of two words
+becomes links between all their tokens. A file of the user has a line per pair in Pharaoh's format, such as
+"0-0 1-2".
 """
 
 import re
@@ -24,15 +25,15 @@ from nmt_cli.text.tokenizer import SIDES, Side, Tokenizer
 from nmt_cli.text.tokenizers import Tokenizers
 
 LEARNED_CELLS = 20_000_000
-"""The aligner learns from pairs whose products of source and target tokens add up to about this. It decides
-the memory needed."""
+"""The aligner learns from a sample of pairs. The products of their source and target tokens add up to about
+this number, which decides the memory that is needed."""
 
 LINK = re.compile(rb"(\d{1,6})-(\d{1,6})(?:\s+|$)")
 PHARAOH = re.compile(rb"\s*(%b)*" % LINK.pattern)
 
 
 class _Tokens:
-    """The tokens of one side of the training set, and the number of characters of each entry."""
+    """The tokens of one side of the training set, with the number of characters of each vocabulary entry."""
 
     def __init__(self, folder: Path, side: Side, tokenizer: Tokenizer) -> None:
         self.sentences = open_sentences(folder, TRAIN, side)
@@ -41,8 +42,11 @@ class _Tokens:
         self._lengths[[*tokenizer.numbering.symbols.values()]] = [*map(len, tokenizer.symbols)]
 
     def by_word(self, number: int, words: Sequence[str]) -> list[list[int]]:
-        """Return the positions of the tokens that begin in each of the `words` of a line. If tokens have more
-        or fewer characters than words, as unknown tokens do, scale their lengths."""
+        """Return for each word of a line the positions of the tokens that begin in it.
+
+        `number` is that of the pair, and `words` are the words of its line. Tokens may have more or fewer
+        characters than the words, as unknown tokens do. Then their lengths are scaled.
+        """
         start, end = self.sentences.offsets[number : number + 2]
         lengths = self._lengths[self.sentences.tokens[start : min(end - 1, start + (1 << LINK_BITS))]]
         ends_W, ends_T = np.cumsum([*map(len, words)]), lengths.cumsum()
@@ -54,9 +58,12 @@ class _Tokens:
 
 
 def write_alignments(run: Run, tokenizers: Tokenizers, folder: Path, counts: Sequence[int]) -> None:
-    """Write the links of the training set in the dataset `folder`. `counts` has the pairs of each corpus.
-    Align corpora without a file if corpus.align is set, or else give them no links. Raise `UserError` for a
-    damaged file, or a link to a word that does not exist."""
+    """Write the links of the training set to the dataset `folder`.
+
+    `counts` has the number of pairs of each corpus. A corpus without a file of links is aligned if
+    corpus.align is set, and otherwise has no links. Raise `UserError` for a damaged file, or a link to a word
+    that does not exist.
+    """
     paths = (side_path(folder, TRAIN, LINKS, content) for content in ("tokens.npy", "offsets.npy"))
     with ArrayWriter(next(paths), np.uint32) as links, OffsetsWriter(next(paths)) as offsets:
         for codes in _codes(run, tokenizers, folder, counts):
@@ -65,13 +72,14 @@ def write_alignments(run: Run, tokenizers: Tokenizers, folder: Path, counts: Seq
 
 
 def _codes(run: Run, tokenizers: Tokenizers, folder: Path, counts: Sequence[int]) -> Iterator[set[int]]:
-    """Yield the links of each training pair, in the form of `LINK_BITS`."""
+    """Yield the links of each training pair. Each link is one number, in the form of `LINK_BITS`."""
     numbers, pairs = mapped_array(run.work / KEPT), enumerate(_lines(folder))
     sides = [_Tokens(folder, side, tokenizers.side(side)) for side in SIDES]
     aligner = _learned(folder, sides, run) if run.config.corpus.align else None
     for item, count in zip(run.training, counts, strict=True):
         given = enumerate(files.lines(item.alignments), start=1) if item.alignments else None
         for number, lines in islice(pairs, count):
+            # Pharaoh's format counts words between spaces. The aligner also separates punctuation.
             words = [line.split() if given else _units(line) for line in lines]
             if given:
                 linked = _parsed(next(one for one in given if one[0] == numbers[number]), words, item)
@@ -84,7 +92,7 @@ def _codes(run: Run, tokenizers: Tokenizers, folder: Path, counts: Sequence[int]
 
 
 def _learned(folder: Path, sides: Sequence[_Tokens], run: Run) -> Aligner:
-    """Return an aligner that learnt from all pairs, or from evenly spread ones of `LEARNED_CELLS`."""
+    """Return an aligner that has learnt from all pairs, or from evenly spread ones if there are too many."""
     run.progress("learning alignments", 0, 0)
     cells = np.prod([np.diff(side.sentences.offsets) for side in sides], axis=0).sum()
     sample = islice(_lines(folder), 0, None, -(-int(cells) // LEARNED_CELLS))
@@ -103,8 +111,14 @@ def _units(line: str) -> list[str]:
 
 
 def _parsed(numbered: tuple[int, bytes], words: Sequence[Sequence[str]], item: Input) -> Links:
-    """Return the links of a line of Pharaoh's format, given with its number, as `Aligner.links` does. `words`
-    are those of the pair. Raise `UserError` for another format, or a word that does not exist."""
+    """Return the links in a line of Pharaoh's format.
+
+    - `numbered`: the number of the line, and the line.
+    - `words`: the words of the pair.
+    - `item`: the corpus, whose tag shifts the positions of source words.
+
+    Raise `UserError` for another format, or a word that does not exist.
+    """
     (number, line), tags = numbered, int(bool(item.named and item.named.tag))
     links = [(int(source) + tags, int(target)) for source, target in LINK.findall(line)]
     exist = all(source < len(words[0]) and target < len(words[1]) for source, target in links)

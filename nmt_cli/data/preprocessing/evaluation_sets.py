@@ -1,7 +1,8 @@
-"""Draws validation and test sets from the training corpora, and writes all such sets.
+"""Validation and test sets: drawing them from the training corpora, and writing all of them.
 
 Every line of a set is kept, as text before preparation and as ids. The report only counts the pairs that the
-filters would drop from the training set.
+filters would drop from the training set. A key of a text does not depend on case, spaces and punctuation, so
+equal keys show that a pair occurs in another set.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -34,17 +35,22 @@ UNKNOWNS = "unknown subwords"
 
 SEED = 1
 KeyedPair = tuple[tuple[bytes, bytes], Sequence[bytes]]
-"""A pair, and the keys of its sides."""
+"""A pair of raw texts, and the keys of both."""
 
 
 def drawn_sets(
     job: Job, inputs: Sequence[Input], symbols: Collection[str], spool_folder: Callable[[], Path]
 ) -> list[Input]:
-    """Draw `corpus.valid_size` and `corpus.test_size` pairs from the training corpora, and write their lines
-    to the folder that `spool_folder` makes. Return an input per set. Equal corpora give equal sets. No pair
-    shares a side with another or with an evaluation or held-out set in `inputs`. Ignore `symbols` before
-    sources. All pairs pass the filters. Raise `UserError` for too few pairs, or if filter.decontaminate is
-    off."""
+    """Draw validation and test sets from the training corpora, and return an input for each.
+
+    - `job`: its settings have the sizes, `corpus.valid_size` and `corpus.test_size`.
+    - `inputs`: the training corpora, and the sets that the user gave.
+    - `symbols`: words that are ignored at the start of sources.
+    - `spool_folder`: a function that makes the folder to which the lines are written.
+
+    All pairs pass the filters. No side of a pair occurs in another drawn pair, or in a set of the user. Equal
+    corpora give equal sets. Raise `UserError` if there are too few pairs, or filter.decontaminate is off.
+    """
     sizes, training = job.config.corpus.drawn, [item for item in inputs if item.role == TRAIN]
     if not sizes:
         return []
@@ -71,8 +77,11 @@ def drawn_sets(
 def _chosen(
     job: Job, inputs: Sequence[Input], symbols: Collection[bytes], needed: int
 ) -> list[tuple[bytes, bytes]]:
-    """Return at least `needed` training pairs, in random order, or all pairs that can be held out. None
-    shares a side with another, or with a set in `inputs`, apart from `symbols` before sources."""
+    """Return at least `needed` training pairs in random order, or all that can be held out.
+
+    No side of a pair occurs in another one, or in a set of `inputs`. `symbols` are ignored at the start of
+    sources.
+    """
     training = [item for item in inputs if item.role == TRAIN]
     total = sum(item.pairs for item in training)
     generator, size = np.random.default_rng(SEED), 2 * needed + 1000
@@ -100,7 +109,8 @@ def _chosen(
 def _usable(
     job: Job, training: Sequence[Input], symbols: Collection[bytes], numbers: NDArray[np.int64]
 ) -> Iterator[tuple[int, KeyedPair]]:
-    """Yield (number, (pair, keys)) of each pair in the ascending `numbers` that passes the filters."""
+    """Yield the number, the texts and the keys of each pair in `numbers` that passes the filters. The numbers
+    ascend."""
     first = 0
     for item in training:
         filters = Filters(item.filter(job.config), job.source_lang, job.target_lang)
@@ -115,8 +125,11 @@ def _usable(
 
 
 def _pair(block: Block, row: int, filters: Filters, tag: str, symbols: Collection[bytes]) -> KeyedPair | None:
-    """Return a raw pair, with `tag` before its source, and its keys without `symbols` before the source.
-    Return None if a filter drops the pair, a key is empty, or the pair is not UTF-8."""
+    """Return a raw pair, with `tag` before its source, and the keys of its sides. `row` is its row in
+    `block`.
+
+    Return None if a filter drops the pair, a key is empty, or the pair is not UTF-8.
+    """
     pair = block.sources[row], block.targets[row]
     try:
         source, target = (" ".join(side.decode().split()) for side in pair)
@@ -134,9 +147,11 @@ def _pair(block: Block, row: int, filters: Filters, tag: str, symbols: Collectio
 def write_evaluation_set(
     item: Input, config: PreprocessConfig, tokenizers: Tokenizers, folder: Path, report: FilterReport
 ) -> dict[str, Any]:
-    """Write lines, with invalid UTF-8 replaced, and ids of all pairs of a set to `folder`. Append a report to
-    `report` that notes pairs that filters would drop. Return the split's manifest entry. If `invalid_utf8` is
-    "error", raise `UserError` for invalid UTF-8."""
+    """Write the lines and the ids of a set to `folder`, and return its entry for the manifest.
+
+    A report of the set is added to `report`. It notes the pairs that the filters would drop from a training
+    set. Invalid UTF-8 is replaced. If `invalid_utf8` is "error", raise `UserError` instead.
+    """
     corpus = CorpusReport(item.role, item.corpus.name, item.pairs, kept=item.pairs)
     report.corpora.append(corpus)
     filters = Filters(config.filter, tokenizers.recipe.source_lang, tokenizers.recipe.target_lang)
@@ -167,8 +182,8 @@ def write_evaluation_set(
 
 
 def _decoded(item: Input, block: Block, config: PreprocessConfig, noted: Tally) -> list[Pair]:
-    """Return the pairs as text. If `invalid_utf8` is "error", raise `UserError` for invalid bytes. Otherwise,
-    replace invalid bytes, and count the changed pairs in `noted`."""
+    """Return the pairs of a block as text. Invalid UTF-8 is replaced, and counted in `noted`. If
+    `invalid_utf8` is "error", raise `UserError` instead."""
     rule = "error" if config.corpus.invalid_utf8 == "error" else "replace"
     pairs = []
     for number, raw in enumerate(zip(block.sources, block.targets, strict=True), start=block.first):
@@ -184,11 +199,12 @@ def _decoded(item: Input, block: Block, config: PreprocessConfig, noted: Tally) 
 
 
 def _varied(item: Input, first: int, pairs: list[Pair], tokenizers: Tokenizers) -> list[Pair]:
-    """Return `pairs` changed by the set's variation, or `pairs` without a variation. The line number, from
-    `first`, decides random draws. Tokenizer symbols do not change."""
+    """Return `pairs`, changed by the variation of the set if it has one. `first` is the number of the first
+    pair."""
     if not item.variation:
         return pairs
     return [
+        # The number of the pair is the seed, so that a set is the same in every run.
         varied(item.variation, pair, Random(f"{item.variation} {number}"), tokenizers.recipe.symbols)
         for number, pair in enumerate(pairs, start=first)
     ]
@@ -202,8 +218,11 @@ def _odd(
     max_subwords: int,
     tokenizers: Tokenizers,
 ) -> Iterator[tuple[int, str]]:
-    """Yield (index from 0, reason) of each pair that the filters would drop or that has an unknown token.
-    The reason `SUBWORDS` is a side with more than `max_subwords` tokens. A limit of 0 is no limit."""
+    """Yield (index from 0, reason) of each pair that the filters would drop, or that has an unknown token.
+
+    - `prepared`, `encoded`: the lines and the ids of each side.
+    - `max_subwords`: the maximum number of subwords of a side. 0 means no limit.
+    """
     longest = np.maximum(*(side.lengths for side in encoded.values()))
     has_unknown = np.zeros(len(pairs), np.bool_)
     for name, side in encoded.items():

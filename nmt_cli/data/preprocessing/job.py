@@ -1,4 +1,8 @@
-"""The inputs and settings of a `preprocess` run, and their description for the manifest."""
+"""The inputs and settings of a `preprocess` run, and their description for the manifest.
+
+An input is a corpus with its role: training, validation, test or held out. The description of a run is
+compared with that in an existing dataset, to see whether the dataset is up to date.
+"""
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -19,24 +23,24 @@ LINES_AT_ONCE = 1000
 COLUMNS = ("source_column", "target_column", "score_column")
 
 Part = Role | Literal["held out"]
-"""The purpose of a corpus. A held-out corpus only names pairs that the training set must not have."""
+"""The role of a corpus. A held-out corpus only names pairs that the training set must not have."""
 
 COMMON = ("role", "name", "pairs", "files")
-"""The keys of every input in the manifest."""
+"""The keys that every input has in the manifest."""
 
 OWN = ("weight", "tag", "filters")
-"""The settings of a `[[corpus]]` section in the manifest, unless they are empty."""
+"""The settings of a `[[corpus]]` section that the manifest has, unless they are empty."""
 
 
 Given = str | Iterable[Sequence[object]]
-"""A corpus by its name, or the pairs of a corpus in memory. They are read once."""
+"""A corpus by its name, or the pairs of a corpus in memory, which are read once."""
 
 Score = Callable[[str, int, Iterable[dict[str, str]], int], Generator[float]]
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """The inputs as the user names them, and all settings of a `preprocess` run."""
+    """The inputs of a `preprocess` run as the user names them, and all settings."""
 
     source_lang: str
     target_lang: str
@@ -44,22 +48,21 @@ class Job:
     valid: Sequence[Given] = ()
     test: Sequence[Given] = ()
     reuse: str | None = None
-    """A dataset or model folder, BPE codes or a SentencePiece model.
-
-    Two files are given as SOURCE:TARGET.
-    """
+    """The tokenizers to reuse: a dataset or model folder, BPE codes, or a SentencePiece model. Two files are
+    given as SOURCE:TARGET. None to learn new ones."""
 
     config: PreprocessConfig = field(default_factory=PreprocessConfig)
     given: frozenset[str] = frozenset()
-    """Names of the settings that the user gave, even with their default values."""
+    """The names of the settings that the user gave, even with their default values."""
 
     score: Score | None = None
-    """Yields the scores of rows by the command in `filter.scorer`. It gets command, timeout, rows, and the
-    number of rows."""
+    """A function that yields the scores of pairs by the command in `filter.scorer`. It gets the command, the
+    timeout, the pairs and their number."""
 
     @property
     def filters(self) -> Sequence[FilterConfig]:
-        """The filters of each `[[corpus]]` section. Without sections, a list of the general filters."""
+        """The filters of each `[[corpus]]` section, or a list of the general filters if there are no
+        sections."""
         general = self.config.filter
         return [corpus.filter(general) for corpus in self.config.corpus.named] or [general]
 
@@ -76,17 +79,17 @@ class Input:
     """The `[[corpus]]` section of the corpus, or None."""
 
     variation: Variation | None = None
-    """How to change the pairs of an evaluation set."""
+    """The change of all pairs of an evaluation set, such as "upper", or None."""
 
     alignments: Path | None = None
-    """The file of the corpus's word alignments, or None."""
+    """The file with the word alignments of the corpus, or None."""
 
     def filter(self, config: PreprocessConfig) -> FilterConfig:
-        """Return this corpus's filters: those in `config`, changed by its `[[corpus]]` section, if any."""
+        """Return the filters of this corpus: those in `config`, changed by its `[[corpus]]` section."""
         return self.named.filter(config.filter) if self.named else config.filter
 
     def description(self) -> dict[str, Any]:
-        """Return the manifest entry: role, name, pairs, file hashes, variation and `[[corpus]]` settings."""
+        """Return the entry of the corpus in the manifest."""
         corpus = self.corpus
         names = corpus.names or map(str, corpus.files)
         own = {name: getattr(self.named, name) for name in OWN} if self.named else {}
@@ -102,10 +105,18 @@ class Input:
 
 
 def find_inputs(job: Job, spool_folder: Callable[[], Path]) -> list[Input]:
-    """Return the run's corpora, counted and hashed: training, evaluation, held-out. Copy stdin, pipes and
-    pairs in memory to the folder that `spool_folder` makes. Raise `UserError` if both or neither of --train
-    and `[[corpus]]` are given. Also raise it for bad corpora, equal names of sets, two uses of stdin, or
-    settings without effect. If `invalid_utf8` is "error", refuse invalid UTF-8 in evaluation sets."""
+    """Find, count and hash the corpora of a run. Return training corpora first, then evaluation sets and
+    held-out sets.
+
+    `spool_folder` makes the folder to which stdin, pipes and pairs in memory are copied. Raise `UserError` in
+    these cases:
+
+    - Both or neither of --train and `[[corpus]]` sections are given.
+    - A corpus is missing or damaged, or stdin is used twice.
+    - Two evaluation sets have the same name.
+    - A setting has no effect.
+    - An evaluation set has invalid UTF-8, and `invalid_utf8` is "error".
+    """
     named = job.config.corpus.named
     if named and job.train:
         raise UserError("Both --train and [[corpus]] sections name training corpora. Use one of them.")
@@ -116,6 +127,7 @@ def find_inputs(job: Job, spool_folder: Callable[[], Path]) -> list[Input]:
     train: Sequence[Given] = [corpus.path for corpus in named] or job.train
     if job.config.corpus.alignments and len(job.config.corpus.alignments) != len(train):
         raise UserError(f"corpus.alignments must have {len(train)} files, one for each training corpus.")
+    # In this order, because `[[corpus]]` sections and alignments belong to the first corpora.
     specs: dict[Part, Sequence[Given]] = {"train": train, "valid": job.valid, "test": job.test}
     if any(config.decontaminate for config in job.filters):
         specs["held out"] = job.config.filter.held_out
@@ -135,6 +147,8 @@ def find_inputs(job: Job, spool_folder: Callable[[], Path]) -> list[Input]:
         if section:
             corpus = replace(corpus, name=section.name)
         corpus = spool(corpus, spool_folder()) if corpus.streams else corpus
+        # By content, so that a dataset is up to date if its inputs were moved, and is not if they were
+        # edited.
         hashes = [files.sha256(file) for file in corpus.files]
         item = Input(role, corpus, corpus.count(), hashes, section, variation, Path(name) if name else None)
         _refuse_other_lines(item)
@@ -146,7 +160,8 @@ def find_inputs(job: Job, spool_folder: Callable[[], Path]) -> list[Input]:
 
 
 def _refuse_other_lines(item: Input) -> None:
-    """Raise `UserError` if the alignments of `item` are not a file with a line for each pair."""
+    """Raise `UserError` unless the alignments of `item`, if it has any, are a file with a line for each
+    pair."""
     path = item.alignments
     if path and not path.is_file():
         raise UserError(f"corpus.alignments: {path} does not exist or is not a file. Check the path.")
@@ -155,8 +170,8 @@ def _refuse_other_lines(item: Input) -> None:
 
 
 def _refuse_no_effect(job: Job, corpora: Sequence[Corpus]) -> None:
-    """Raise `UserError` for held-out sets that no corpus is compared with, or for a set column if no corpus
-    has columns."""
+    """Raise `UserError` for held-out sets with which no corpus is compared, or a column that no corpus
+    has."""
     if job.config.filter.held_out and not any(config.decontaminate for config in job.filters):
         raise UserError("filter.held_out has no effect with filter.decontaminate=false. Leave one out.")
     column = next((name for name in COLUMNS if getattr(job.config.corpus, name)), None)
@@ -168,9 +183,11 @@ def _refuse_no_effect(job: Job, corpora: Sequence[Corpus]) -> None:
 
 
 def _refuse_no_scores(job: Job, training: Sequence[Corpus]) -> None:
-    """Raise `UserError` if `filter.min_score` is set but no training corpus has scores. Also raise
-    `UserError` if a `[[corpus]]` section sets `min_score` for a corpus without scores. Refuse a scorer for
-    drawn sets, and for a corpus with scores."""
+    """Raise `UserError` for settings about scores that have no effect or contradict each other.
+
+    `min_score` needs a corpus with scores. A scorer is refused for a corpus that has scores, and for drawn
+    sets.
+    """
     column = "corpus.score_column=NAME (in a .tsv, .jsonl or .parquet file)"
     remedy = f"Name their column with --set {column}, or set filter.scorer."
     scorers = [filters.scorer for _, filters in zip(training, cycle(job.filters), strict=False)]
@@ -194,9 +211,11 @@ def _refuse_no_scores(job: Job, training: Sequence[Corpus]) -> None:
 def _find(
     role: Part, spec: Given, job: Job, spool_folder: Callable[[], Path]
 ) -> tuple[Corpus, Variation | None]:
-    """Return the corpus that `spec` names, and its variation or None. Write pairs in memory to the folder
-    that `spool_folder` makes, as a corpus named like its role. Raise `UserError` for a missing corpus, an
-    invalid pair, or a training corpus with a variation."""
+    """Return the corpus that `spec` names, and its variation or None.
+
+    Pairs in memory are written to the folder that `spool_folder` makes. Raise `UserError` for a missing
+    corpus, an invalid pair, or a training corpus with a variation.
+    """
     if not isinstance(spec, str):
         return write_pairs(role, spec, (job.source_lang, job.target_lang), spool_folder()), None
     plain, kind = _varied(spec)
@@ -211,7 +230,8 @@ def _find(
 
 
 def _varied(spec: str) -> tuple[str, Variation | None]:
-    """Return the corpus and the variation that `spec` names, such as "valid" and "upper" of "valid+upper"."""
+    """Return the corpus and the variation in `spec`. "valid+upper" has the corpus "valid" and the variation
+    "upper"."""
     plain, plus, ending = spec.rpartition("+")
     kind = next((one for one in VARIATIONS if one == ending), None)
     return (plain, kind) if plus and kind else (spec, None)
@@ -226,7 +246,8 @@ def _read_through(corpus: Corpus) -> None:
 
 
 def describe_job(job: Job, inputs: Sequence[Input], reused: str | None) -> dict[str, Any]:
-    """Return languages, settings and inputs for the manifest. `reused` is a hash of reused tokenizers."""
+    """Return languages, settings and inputs for the manifest. `reused` is the fingerprint of reused
+    tokenizers, or None."""
     settings = asdict(job.config)
     del settings["corpus"]["named"]  # the inputs have it
     return {
@@ -239,7 +260,8 @@ def describe_job(job: Job, inputs: Sequence[Input], reused: str | None) -> dict[
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """Return the differences of two descriptions as "name: old -> new". Ignore the paths of files."""
+    """Return the differences of two descriptions, each as "name: old -> new". The paths of files do not
+    matter."""
     before, after = dict(facts(old)), dict(facts(new))
     return [
         f"{name}: {before.get(name, 'nothing')} -> {after.get(name, 'nothing')}"
@@ -249,7 +271,8 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
 
 
 def facts(description: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield (name, value as text) of all that decides the dataset, defaults included. Files count by hash."""
+    """Yield (name, value as text) of everything that decides the dataset, with default values. A file is
+    represented by its hash."""
     yield "languages", f"{description['source_lang']}-{description['target_lang']}"
     yield "reused tokeniser", str(description["reused_tokenizer"])
     sections = get_type_hints(PreprocessConfig)
@@ -266,8 +289,10 @@ def facts(description: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _refuse_equal_names(names: Sequence[str], drawn: Iterable[str]) -> None:
-    """Raise `UserError` if two validation or test sets have equal names, or a set is named "train". `drawn`
-    are the names of sets that settings such as corpus.valid_size add."""
+    """Raise `UserError` if two evaluation sets have the same name, or one is called "train".
+
+    `drawn` are the names of sets that settings such as corpus.valid_size add.
+    """
     if name := next((name for name in drawn if name in names), ""):
         raise UserError(
             f"corpus.{name}_size draws a set named {name}, but a given set has this name too. "

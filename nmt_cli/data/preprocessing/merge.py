@@ -1,4 +1,8 @@
-"""Merges the parts of the training set in the dataset folder, without repeated and overlong pairs."""
+"""Merging of the parts of the training set in the dataset folder, without repeated and overlong pairs.
+
+A cleaned pair is left out here if it repeats another one or has too many subwords. Cleaning cannot decide
+that, because a worker sees one block, before subwords exist.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -30,7 +34,8 @@ from nmt_cli.text.tokenizer import SIDES, Side, Tokenizer
 from nmt_cli.text.tokenizers import Tokenizers
 
 REASONS = ("", DUPLICATE, SAME_TARGET, SAME_SOURCE, SUBWORDS)
-"""Reasons to leave out a cleaned pair. Number 0 is none. Repetitions follow, in the order of `HASHED`."""
+"""The reasons to leave out a cleaned pair. Number 0 means that it is kept. Repetitions follow in the order of
+`HASHED`."""
 
 OVERLONG = REASONS.index(SUBWORDS)
 
@@ -56,8 +61,11 @@ class _Block(NamedTuple):
 
 
 def merge_parts(run: Run, tokenizers: Tokenizers, folder: Path, report: FilterReport) -> dict[str, Any]:
-    """Write ids and text of all parts to `folder`. Leave out repeated and overlong pairs, and count both in
-    `report`. Return the manifest entry of the split. Raise `UserError` if no pair is left."""
+    """Write the ids and the text of all parts to `folder`, and return the entry of the training set for the
+    manifest.
+
+    Pairs that are left out are counted in `report`. Raise `UserError` if no pair is left.
+    """
     # A worker sees only its own part while it cleans, so repetitions are found here.
     left_out = _left_out(run, report)
     corpora = report.of_role(TRAIN)
@@ -86,7 +94,7 @@ def merge_parts(run: Run, tokenizers: Tokenizers, folder: Path, report: FilterRe
 
 
 def _blocks(work: Path, parts: int) -> Iterator[_Block]:
-    """Yield the pairs of all parts in order, in blocks of up to `BLOCK_PAIRS` of one corpus."""
+    """Yield the pairs of all parts in order, in blocks of up to `BLOCK_PAIRS` pairs of one corpus."""
     first = 0
     for part in range(parts):
         numbers = numbers_of(work, part)
@@ -99,7 +107,8 @@ def _blocks(work: Path, parts: int) -> Iterator[_Block]:
 
 
 def _stretches(work: Path, part: int) -> Iterator[tuple[int, int, int]]:
-    """Yield (corpus number, first line, exclusive end) for each block. Lines count in the part, from 0."""
+    """Yield (corpus number, first line, end) for each block of a part. Lines are counted from 0 in the
+    part."""
     first = 0
     for owner, state in counts_of(work, part):
         end = first + state["kept"]
@@ -109,20 +118,21 @@ def _stretches(work: Path, part: int) -> Iterator[tuple[int, int, int]]:
 
 
 def _loaded(sentences: Sentences, start: int, stop: int) -> EncodedSide:
-    """Return the ids of sentences [`start`, `stop`), copied from the mapped files into memory."""
+    """Copy the ids of the sentences [`start`, `stop`) from disk into memory."""
     offsets = np.array(sentences.offsets[start : stop + 1])
     return EncodedSide(np.array(sentences.tokens[offsets[0] : offsets[-1]]), np.diff(offsets))
 
 
 def _left_out(run: Run, report: FilterReport) -> NDArray[np.uint8]:
-    """Return the number in `REASONS` of each cleaned pair, 0 for kept ones. Overlong pairs come first: a
-    shorter pair may repeat them. The array is mapped from a new file in the work folder."""
+    """Return the number in `REASONS` of each cleaned pair. The array is in a new file of the work folder."""
     needs = [hashes_needed(item.filter(run.config)) for item in run.training]
     ends = np.cumsum([corpus.kept for corpus in report.of_role(TRAIN)])
     parts = [clean_part(run.work, part) for part in range(len(run.parts))]
     reasons: NDArray[np.uint8] = np.lib.format.open_memmap(
         run.work / "left-out.npy", mode="w+", dtype=np.uint8, shape=(int(ends[-1]),)
     )
+    # Before repetitions, because a shorter pair may repeat an overlong one. Otherwise the overlong pair might
+    # be the one that is kept, and then dropped, so that none of the group was left.
     _mark_overlong(run, reasons)
     for reason, name in enumerate(HASHED, start=1):
         is_filtered = np.array([name in corpus_needs for corpus_needs in needs])
@@ -136,7 +146,7 @@ def _left_out(run: Run, report: FilterReport) -> NDArray[np.uint8]:
 
 
 def _mark_overlong(run: Run, reasons: NDArray[np.uint8]) -> None:
-    """Set the entry in `reasons` of each pair with a side of more than `max_subwords` of its corpus."""
+    """Mark each pair of which a side has more subwords than `max_subwords` of its corpus."""
     limits = [item.filter(run.config).max_subwords for item in run.training]
     first = 0
     for part in range(len(run.parts)):
@@ -150,8 +160,10 @@ def _mark_overlong(run: Run, reasons: NDArray[np.uint8]) -> None:
 
 
 def _corpus_ranges(inputs: Sequence[Input], report: FilterReport) -> list[dict[str, Any]]:
-    """Return the manifest entry of each corpus: name, first pair, pairs, weight and tag. Without `[[corpus]]`
-    sections, return [] for a single corpus or equal names."""
+    """Return an entry for the manifest for each corpus: name, first pair, number of pairs, weight and tag.
+
+    Without `[[corpus]]` sections, return [] for a single corpus, or if two corpora have equal names.
+    """
     names = [item.corpus.name for item in inputs]
     if not inputs[0].named and (len(names) == 1 or len(set(names)) < len(names)):
         return []
@@ -178,7 +190,8 @@ class _SideWriter(TokensWriter):
     def append_kept(
         self, encoded: EncodedSide, text: TextReader, start: int, kept: NDArray[np.bool_]
     ) -> None:
-        """Write the `kept` sentences of `encoded`, whose lines in `text` begin at line `start`."""
+        """Write those sentences whose value in `kept` is true. `start` is the line of the first sentence in
+        `text`."""
         self.append(encoded.only(kept))
         content, lengths = text.content(start, start + len(kept)), text.lengths(start, start + len(kept))
         # Most blocks are kept whole, and need not be split into lines.
@@ -192,8 +205,8 @@ class _SideWriter(TokensWriter):
 def _count_drops(
     corpus: CorpusReport, block: _Block, kept: NDArray[np.bool_], reasons: NDArray[np.uint8]
 ) -> None:
-    """Count the pairs of a block that are not `kept` in `corpus`, and keep samples. `reasons` has the number
-    of each pair's reason in `REASONS`."""
+    """Count the pairs of a block that are left out, and keep samples of them. `reasons` has the number of
+    each pair's reason in `REASONS`."""
     for i in np.flatnonzero(~kept).tolist():
         reason, number, line = REASONS[reasons[i]], int(block.numbers[i]), block.start + i
         corpus.kept -= 1

@@ -1,6 +1,7 @@
 """The work folder of a `preprocess` run: the corpus in parts of 250,000 pairs, with checksums of their files.
 
-An interrupted run leaves it beside the dataset. The next run makes the missing and damaged parts.
+It is beside the dataset, and an interrupted run leaves it there. The next run makes only missing and damaged
+parts. A part has a folder of cleaned text and, later, a folder of ids.
 """
 
 import json
@@ -25,10 +26,10 @@ from nmt_cli.runtime.foreign_text import parsed_json, read_ordinary
 from nmt_cli.text.tokenizer import SIDES, Side
 
 BLOCKS_A_PART = 25
-"""Blocks of pairs in a part. An interrupted run starts an unfinished part again."""
+"""The number of blocks of pairs in a part. An interrupted run starts an unfinished part again."""
 
 WORTH_KEEPING = 2
-"""With fewer parts, an error or an interrupt removes the work folder."""
+"""If fewer parts are finished, an error or an interrupt removes the work folder."""
 
 JOB = "job.json"
 CHECKSUMS = "checksums.json"
@@ -43,18 +44,22 @@ KEPT = "kept.npy"
 QUALITIES = ("scores.npy", "closeness.npy")
 REPORT = "report.json"
 SCORES = "scores.npy"
-"""The scores of a corpus by its `filter.scorer`."""
+"""The scores of a corpus by the command in `filter.scorer`."""
 
 
 def work_folder(out: Path) -> Path:
-    """Return the path of the work folder: `.NAME.work` beside the dataset `out`. The folder may not exist."""
+    """Return the path of the work folder of a dataset: `.NAME.work` beside it. The folder may not exist."""
     resolved = out.resolve()
     return resolved.with_name(f".{resolved.name}.work")
 
 
 def open_work(folder: Path, job: Iterable[tuple[str, str]]) -> None:
-    """Make a work folder. Keep its finished parts if they are of this version of nmt and of `job`, the facts
-    that decide the dataset. Otherwise remove the parts."""
+    """Create the work folder, or continue with its finished parts.
+
+    `job` has the facts that decide the dataset. If the parts are of another job or another version of nmt,
+    they are removed.
+    """
+    # The version is included, because parts of two versions were once mixed.
     described = json.dumps({"nmt": __version__, **dict(job)}, sort_keys=True).encode()
     if not (folder / JOB).exists() or (folder / JOB).read_bytes() != described:
         drop_work(folder)
@@ -64,20 +69,24 @@ def open_work(folder: Path, job: Iterable[tuple[str, str]]) -> None:
 
 
 def drop_work(work: Path) -> None:
-    """Remove a work folder with all its content. Ignore errors, such as a missing folder."""
+    """Remove a work folder with its content. Errors are ignored, such as a missing folder."""
     shutil.rmtree(work, ignore_errors=True)
 
 
 @contextmanager
 def written_whole(folder: Path) -> Iterator[Path]:
-    """Yield a new, empty folder. After the block, add checksums, flush to disk, and rename the folder to
-    `folder`, which must not exist. After an error, nothing is left."""
+    """Yield an empty folder, which the block fills. It becomes `folder` at the end of the block, with
+    checksums of its files.
+
+    `folder` must not exist. After an error, nothing is left.
+    """
     staging = folder.with_name(f".{folder.name}.unfinished")
     shutil.rmtree(staging, ignore_errors=True)
     staging.mkdir(parents=True)
     try:
         yield staging
         (staging / CHECKSUMS).write_text(json.dumps(_checksums(staging)))
+        # Before the rename, or a power cut could leave a folder with its final name and incomplete files.
         for path in (*staging.rglob("*"), staging):
             reach_disk(path)
         staging.rename(folder)
@@ -86,7 +95,8 @@ def written_whole(folder: Path) -> Iterator[Path]:
 
 
 def drop_damaged(work: Path) -> tuple[str, ...]:
-    """Remove the folders whose checksums do not match or are missing. Return the removed names."""
+    """Remove the folders of the work folder whose files do not match their checksums. Return the names of
+    these folders."""
     folders = sorted(folder for pattern in CHECKED for folder in work.glob(pattern))
     damaged = [folder for folder in folders if not _is_undamaged(folder)]
     for folder in damaged:
@@ -95,7 +105,7 @@ def drop_damaged(work: Path) -> tuple[str, ...]:
 
 
 def _is_undamaged(folder: Path) -> bool:
-    """Return whether the files in `folder` match its checksums. Return False without readable checksums."""
+    """Return whether the files in `folder` match its checksums. Without readable checksums, they do not."""
     try:
         return bool(parsed_json(read_ordinary(folder / CHECKSUMS)) == _checksums(folder))
     except (OSError, ValueError, UserError):
@@ -103,7 +113,8 @@ def _is_undamaged(folder: Path) -> bool:
 
 
 def _checksums(folder: Path) -> dict[str, Any]:
-    """Return the size and SHA-256 of each file by relative path. Leave out the checksums file."""
+    """Return the size and SHA-256 of each file by its relative path. The file of the checksums is left
+    out."""
     files = sorted(path for path in folder.rglob("*") if path.is_file() and path != folder / CHECKSUMS)
     return {str(path.relative_to(folder)): size_and_hash(path) for path in files}
 
@@ -119,12 +130,13 @@ def encoded_part(work: Path, part: int) -> Path:
 
 
 def scored_corpus(work: Path, owner: int) -> Path:
-    """Return the path of the folder with the scores of training corpus number `owner`."""
+    """Return the path of the folder with the scores of a training corpus. `owner` is its number."""
     return work / f"scores-{owner:06}"
 
 
 class CleanWriter(ExitStack):
-    """Writes cleaned blocks of a part. The end of the `with` block writes their counts to report.json."""
+    """Writes the cleaned blocks of a part. When the `with` block ends, their counts are written to
+    report.json."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__()
@@ -136,7 +148,8 @@ class CleanWriter(ExitStack):
         self._counts: dict[int, CorpusReport] = {}
 
     def append(self, owner: int, block: CleanBlock) -> None:
-        """Write a block of corpus number `owner`, and count it. Blocks of one corpus must be consecutive."""
+        """Write a block of corpus number `owner`, and count its pairs. The blocks of a corpus must be
+        consecutive."""
         self._texts["source"].append(block.source.content, block.source.lengths)
         self._texts["target"].append(block.target.content, block.target.lengths)
         self._numbers.append(block.numbers)
@@ -151,31 +164,33 @@ class CleanWriter(ExitStack):
 
 
 def numbers_of(work: Path, part: int) -> NDArray[np.int64]:
-    """Return the line numbers, from 1, of a part's cleaned pairs in their corpora, mapped from disk."""
+    """Return the numbers, from 1, of the cleaned pairs of a part in their corpora, mapped from disk."""
     numbers: NDArray[np.int64] = mapped_array(clean_part(work, part) / NUMBERS)
     return numbers
 
 
 def scores_of(work: Path, owner: int) -> NDArray[np.float64]:
-    """Return the scores by a scorer of training corpus number `owner`, mapped from disk, or [] without."""
+    """Return the scores of training corpus number `owner`, mapped from disk. Without a scorer, the array is
+    empty."""
     path = scored_corpus(work, owner) / SCORES
     return mapped_array(path) if path.exists() else np.empty(0)
 
 
 def hashes_of(folder: Path, name: Hashed) -> Path:
-    """Return the path of a hash file in `folder`, a cleaned part. `name` is the kind of text hashed."""
+    """Return the path of a file of hashes. `folder` is that of a cleaned part, and `name` the kind of
+    text."""
     return folder / f"{name}-hashes.bin"
 
 
 def counts_of(work: Path, part: int) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield (corpus number, counts for `CorpusReport.merge`) for each corpus with blocks in a part."""
+    """Yield the number of each corpus in a part, and its counts for `CorpusReport.merge`."""
     for owner, state in json.loads((clean_part(work, part) / REPORT).read_text()).items():
         yield int(owner), state
 
 
 @contextmanager
 def texts_of(work: Path, part: int) -> Iterator[dict[Side, TextReader]]:
-    """Yield the readers of a part's prepared text, by side. The end of the `with` block closes both."""
+    """Yield the readers of a part's prepared text by side. They are closed when the block ends."""
     folder = clean_part(work, part)
     with ExitStack() as stack:
         yield {side: stack.enter_context(TextReader(folder / side)) for side in SIDES}

@@ -1,4 +1,4 @@
-"""Turns raw parallel text into a dataset folder.
+"""Making of a dataset folder from raw parallel text.
 
     find inputs -> clean (parallel) -> learn subwords -> encode (parallel) -> merge -> manifest -> rename
 
@@ -68,14 +68,14 @@ from nmt_cli.text.tokenizers import Tokenizers, adopt_tokenizers, learn_tokenize
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Outcome:
-    """The result of a run: a dataset that was made or was already up to date."""
+    """The result of a run: a dataset that was made, or was already up to date."""
 
     manifest: dict[str, Any]
     report: FilterReport | None
-    """None for a dataset that was already up to date."""
+    """The filter report. None if the dataset was already up to date."""
 
     remade: tuple[str, ...] = ()
-    """Names of damaged folders in the work folder that were made again."""
+    """The names of damaged folders in the work folder that were made again."""
 
     def __repr__(self) -> str:
         pairs = (f"{name} {split['pairs']:,}" for name, split in self.manifest["splits"].items())
@@ -83,9 +83,18 @@ class Outcome:
 
 
 def preprocess(job: Job, out: Path, workers: int, overwrite: bool, progress: Progress) -> Outcome:
-    """Make the dataset `out`, unless it is complete and of the same `job`. Use the parts of an interrupted
-    run of the same `job`. Raise `UserError` for unusable inputs or settings, or if `out` differs and
-    `overwrite` is false."""
+    """Make a dataset, unless it exists and is up to date.
+
+    - `job`: the inputs and the settings.
+    - `out`: the folder of the dataset.
+    - `workers`: the number of processes that clean and encode.
+    - `overwrite`: whether a dataset of other inputs or settings is replaced.
+    - `progress`: called with the stage, the work done, and the total.
+
+    Finished parts of an interrupted run with the same job are used. Raise `UserError` for unusable inputs or
+    settings, or if `out` exists, differs and `overwrite` is false.
+    """
+    # Before anything is read, which may take long.
     _check_filters(job)
     recover(out)
     refuse_other_files(out, "dataset", MANIFEST)
@@ -97,10 +106,12 @@ def preprocess(job: Job, out: Path, workers: int, overwrite: bool, progress: Pro
     progress("reading", 0, 0)
     with ExitStack() as stack:
         with reporting_full_disk(out):
+            # Made only if it is needed, and once.
             spool_folder = cache(lambda: stack.enter_context(_spool_folder(out)))
             inputs = find_inputs(job, spool_folder)
             job, plan = _with_tags(job, plan)
             inputs += drawn_sets(job, inputs, plan.recipe.symbols, spool_folder)
+        # After the sets are drawn, since their pairs decide the dataset too.
         description = describe_job(job, inputs, plan.reused)
         if (out / MANIFEST).exists() and not _differs(out, description, overwrite):
             drop_work(work_folder(out))
@@ -132,7 +143,7 @@ def preprocess(job: Job, out: Path, workers: int, overwrite: bool, progress: Pro
 
 @contextmanager
 def _spool_folder(out: Path) -> Iterator[Path]:
-    """Yield a new folder beside `out` for copies of stdin and pipes. Remove it at the end of the block."""
+    """Yield a new folder beside `out` for copies of stdin and pipes. It is removed when the block ends."""
     target = resolved(out)
     # The system's temporary folder may be too small, but the dataset's disk must have space.
     with parents_made(target), temporary_folder(".nmt-stdin-", target.parent) as folder:
@@ -140,7 +151,8 @@ def _spool_folder(out: Path) -> Iterator[Path]:
 
 
 def _check_filters(job: Job) -> None:
-    """Raise `UserError` for an unknown script or a missing library. Name the corpus with the setting."""
+    """Raise `UserError` for an unknown script, or a missing package. The message names the corpus whose
+    filter is wrong."""
     Filters(job.config.filter)
     for corpus in job.config.corpus.named:
         try:
@@ -150,8 +162,11 @@ def _check_filters(job: Job) -> None:
 
 
 def _make(run: Run, folder: Path) -> tuple[FilterReport, dict[str, Any], Tokenizers]:
-    """Write all files of the dataset except the manifest to `folder`. Make only parts that the work folder
-    lacks. Return report, splits for the manifest, and tokenizers. Raise `UserError` if no pair is left."""
+    """Write all files of the dataset except the manifest, and return the report, the splits for the manifest,
+    and the tokenizers.
+
+    Only parts that the work folder lacks are made. Raise `UserError` if no pair is left.
+    """
     score_corpora(run)
     clean_parts(run)
     report = gather_report(run)
@@ -175,7 +190,8 @@ def _make(run: Run, folder: Path) -> tuple[FilterReport, dict[str, Any], Tokeniz
 
 
 def _tokenizers_in(run: Run) -> Path:
-    """Return the work folder's tokenizer folder. If missing, first learn, build or copy the tokenizers."""
+    """Return the folder of the tokenizers in the work folder. If it is missing, the tokenizers are first
+    learned, built or copied."""
     finished = run.work / TOKENIZERS
     if not finished.exists():
         with written_whole(finished) as folder:
@@ -189,8 +205,11 @@ def _tokenizers_in(run: Run) -> Path:
 
 
 def _save_tokenizers(task: tuple[Path, Path, int, reuse.Plan, TokenizerConfig]) -> None:
-    """Save tokenizers to the first folder in `task`. Take the plan's tokenizers, or build them from the
-    plan's files. If the plan has neither, learn tokenizers from a sample of the cleaned text."""
+    """Save the tokenizers of a plan to a folder.
+
+    `task` has the folder, the work folder, the number of parts, the plan, and the settings of learning. It is
+    one argument, because this may run in another process.
+    """
     folder, work, parts, plan, config = task
     if plan.ready:
         tokenizers = plan.ready
@@ -204,8 +223,8 @@ def _save_tokenizers(task: tuple[Path, Path, int, reuse.Plan, TokenizerConfig]) 
 
 
 def _with_tags(job: Job, plan: reuse.Plan) -> tuple[Job, reuse.Plan]:
-    """Return `job` and `plan` with the corpora's tags as tokenizer symbols. Reused tokenizers stay unchanged.
-    Raise `UserError` if reused tokenizers lack a tag."""
+    """Return the job and the plan with the tags of corpora as symbols. Reused tokenizers do not change, so
+    raise `UserError` if they lack a tag."""
     tags = {corpus.tag: corpus.name for corpus in job.config.corpus.named if corpus.tag}
     if plan.ready and (missing := next((tag for tag in tags if tag not in plan.recipe.symbols), None)):
         raise UserError(
@@ -221,8 +240,11 @@ def _with_tags(job: Job, plan: reuse.Plan) -> tuple[Job, reuse.Plan]:
 
 
 def _differs(out: Path, description: dict[str, Any], overwrite: bool) -> bool:
-    """Return whether the existing dataset `out` is damaged or comes from another job than `description`. If
-    `overwrite` is false, raise `UserError` instead of returning True."""
+    """Return whether the existing dataset `out` is damaged, or was made by another job than that of
+    `description`.
+
+    If `overwrite` is false, raise `UserError` instead of returning True.
+    """
     try:
         manifest = read_manifest(out)
         check_sizes(out, manifest)

@@ -1,4 +1,4 @@
-"""Decides which tokenizers a `preprocess` run uses: learned, reused, or built from files."""
+"""The choice of the tokenizers of a `preprocess` run: learned, reused from a folder, or built from files."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
@@ -13,13 +13,14 @@ from nmt_cli.text.config import Kind
 from nmt_cli.text.tokenizers import DESCRIPTION, Recipe, Tokenizers, kind_of_file, load_tokenizers
 
 MODEL = "config.json"
-"""The file of a model folder with the fingerprint of its tokenizers. A dataset has it in `dataset.json`."""
+"""The file of a model folder that has the fingerprint of its tokenizers. A dataset has it in
+`dataset.json`."""
 
 STILL_FREE: Mapping[Kind, tuple[str, ...]] = {
     "bpe": ("symbols", "placeholders", "terms", "byte_fallback", "sample_lines"),
     "sentencepiece": ("symbols", "placeholders", "terms"),
 }
-"""Tokenizer settings that still have an effect with a file of this kind. The file decides all others.
+"""By the kind of a reused file, the settings that still have an effect. The file decides all others.
 
 BPE codes do not contain their alphabet, so it comes from a sample of the corpus.
 """
@@ -27,22 +28,30 @@ BPE codes do not contain their alphabet, so it comes from a sample of the corpus
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The tokenizers of a run: `ready`, or built from `models`. If both are None, learn tokenizers."""
+    """The tokenizers of a run: `ready` ones, or ones to build from `models`. If both are None, they are
+    learned."""
 
     recipe: Recipe
     ready: Tokenizers | None = None
     """The tokenizers of a dataset or model folder."""
 
     models: Mapping[str, Path] | None = None
-    """Codes or SentencePiece models, by name: "joint", or "source" and "target"."""
+    """The files of BPE codes or SentencePiece models by name: "joint", or "source" and "target"."""
 
     reused: str | None = None
-    """The fingerprint of `ready` or the hashes of `models`. The manifest stores it to detect changes."""
+    """The fingerprint of `ready`, or the hashes of `models`. The manifest stores it, so that changes are
+    noticed."""
 
 
 def plan(job: Job) -> Plan:
-    """Choose to learn tokenizers (without `job.reuse`), reuse a folder, or build from files. Raise
-    `UserError` for settings without effect, merges with a vocabulary size, or an unusable path."""
+    """Decide where the tokenizers come from.
+
+    Without `job.reuse`, they are learned. The tokenizers of a dataset or model folder are reused as they are.
+    From files, such as BPE codes, they are built.
+
+    Raise `UserError` if a setting has no effect on reused tokenizers, a folder has no tokenizers, or both
+    `tokenizer.merges` and the vocabulary size are given.
+    """
     config = job.config.tokenizer
     if config.merges and "tokenizer.vocab_size" in job.given:
         raise UserError(
@@ -60,8 +69,11 @@ def plan(job: Job) -> Plan:
 
 
 def _from_folder(job: Job, folder: Path) -> Plan:
-    """Return the plan to reuse the tokenizers of `folder`. Raise `UserError` for other languages, or a wrong
-    fingerprint. Also raise it if the user gave tokenizer or text settings with other values."""
+    """Return the plan to reuse the tokenizers in `folder`.
+
+    Raise `UserError` if they are for other languages, are damaged, or do not agree with a setting that the
+    user gave.
+    """
     ready = load_tokenizers(folder)
     _refuse_other_bytes(folder, ready.fingerprint)
     languages = (ready.recipe.source_lang, ready.recipe.target_lang)
@@ -77,6 +89,8 @@ def _from_folder(job: Job, folder: Path) -> Plan:
 
 def _refuse_other_bytes(folder: Path, fingerprint: str) -> None:
     """Raise `UserError` if the dataset or model around `folder` names another fingerprint."""
+    # Tokenizers that differ from the ones beside them belong to other ids, so a model would translate
+    # nonsense.
     for name in (MANIFEST, MODEL):
         try:
             entry = parsed_json(read_ordinary(folder.parent / name))["tokenizer"]
@@ -90,8 +104,11 @@ def _refuse_other_bytes(folder: Path, fingerprint: str) -> None:
 
 
 def _from_files(job: Job, spec: str) -> Plan:
-    """Return the plan to build tokenizers from one file or SOURCE:TARGET. Raise `UserError` for two kinds of
-    files, or a changed tokenizer folder. Also raise it for a given setting that the files decide."""
+    """Return the plan to build tokenizers from the files in `spec`: one file, or SOURCE:TARGET.
+
+    Raise `UserError` if the files are of two kinds, belong to a changed tokenizer folder, or decide a setting
+    that the user gave.
+    """
     # The name of a file may contain a colon.
     paths = [Path(spec)] if Path(spec).is_file() else [Path(part) for part in spec.split(":", 1)]
     kinds = [kind_of_file(path) for path in paths]
@@ -114,8 +131,12 @@ def _from_files(job: Job, spec: str) -> Plan:
 
 
 def _refuse(job: Job, section: str, decided: Mapping[str, object], free: tuple[str, ...]) -> None:
-    """Raise `UserError` for the first setting in `section` that the user gave without effect. `decided` has
-    the values that reused tokenizers fix. Settings with an equal value, or named in `free`, are fine."""
+    """Raise `UserError` for the first setting that the user gave without an effect.
+
+    - `section`: the section of the settings, "tokenizer" or "text".
+    - `decided`: the values that the reused tokenizers fix. A setting of the same value is allowed.
+    - `free`: the settings that still have an effect.
+    """
     config = getattr(job.config, section)
     for field in fields(config):
         value = getattr(config, field.name)
@@ -128,7 +149,7 @@ def _refuse(job: Job, section: str, decided: Mapping[str, object], free: tuple[s
 
 
 def _recipe(job: Job, kind: Kind, joint: bool) -> Recipe:
-    """Return the recipe of new tokenizers. `joint` means one vocabulary for both sides."""
+    """Return the recipe of new tokenizers. `joint` means that both sides share a vocabulary."""
     config = job.config
     return Recipe(
         kind=kind,

@@ -1,4 +1,7 @@
-"""Scores the training pairs by `filter.scorer`, in order, before workers clean them."""
+"""Scores of the training pairs by the command in `filter.scorer`.
+
+The command reads a corpus in order, so this happens in the main process, before workers clean the pairs.
+"""
 
 from collections.abc import Iterator
 from contextlib import closing
@@ -13,8 +16,8 @@ from nmt_cli.data.preprocessing.training_set import BLOCK_PAIRS, Run
 
 
 def score_corpora(run: Run) -> None:
-    """Write the scores of all pairs to the work folder, for each training corpus with a scorer and without
-    scores there. Raise `UserError` if a scorer fails."""
+    """Write the scores of all pairs to the work folder, for each training corpus with a scorer. Scores that
+    an interrupted run has written are kept. Raise `UserError` if a scorer fails."""
     for owner, item in enumerate(run.training):
         filters, folder = item.filter(run.config), scored_corpus(run.work, owner)
         if not filters.scorer or folder.exists():
@@ -32,7 +35,7 @@ def score_corpora(run: Run) -> None:
 
 
 def _rows(corpus: Corpus) -> Iterator[dict[str, str]]:
-    """Yield each raw pair as a scorer reads it, with U+FFFD for invalid UTF-8."""
+    """Yield each raw pair in the form that a scorer reads. Invalid UTF-8 becomes U+FFFD."""
     for block in corpus.blocks(BLOCK_PAIRS):
         for pair in zip(block.sources, block.targets, strict=True):
             source, target = (side.decode(errors="replace") for side in pair)

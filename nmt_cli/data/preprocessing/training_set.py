@@ -1,4 +1,8 @@
-"""Cleans and encodes the training set part by part in a work folder. `merge` combines the parts."""
+"""Cleaning and encoding of the training set, part by part, in the work folder. `merge` joins the parts.
+
+A part is a number of blocks, and a block is the task of a worker. Numbers of corpora count the training
+corpora from 0.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -39,10 +43,10 @@ from nmt_cli.text.tokenizer import SIDES, Side
 from nmt_cli.text.tokenizers import Tokenizers
 
 SAMPLE_SEED = 1
-"""Seed of the sample of lines from which subwords are learned."""
+"""The seed of the sample of lines from which subwords are learned."""
 
 BLOCK_PAIRS = 10_000
-"""Pairs in a worker's task."""
+"""The number of pairs in the task of a worker."""
 
 HELD_OUT_KEYS = "held-out"
 KEYS = "keys.txt"
@@ -51,7 +55,7 @@ DRAWN_KEYS = "drawn-keys.txt"
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """The inputs, the plan of the tokenizers and the work folder of a run."""
+    """A `preprocess` run: its inputs, the plan of its tokenizers, and its work folder."""
 
     job: Job
     inputs: Sequence[Input]
@@ -72,18 +76,22 @@ class Run:
 
     @property
     def parts(self) -> list[list[int]]:
-        """The corpus of each block of each part, as its position in `training`. Blocks are in order. A part
-        has `BLOCKS_A_PART` blocks of `BLOCK_PAIRS` pairs, and the last block of a corpus may be shorter."""
+        """For each part, the number of the corpus of each of its blocks.
+
+        A part has `BLOCKS_A_PART` blocks of `BLOCK_PAIRS` pairs. The last block of a corpus may have fewer
+        pairs.
+        """
         blocks = [owner for owner, item in enumerate(self.training) for _ in range(_blocks(item.pairs))]
         return [blocks[start : start + BLOCKS_A_PART] for start in range(0, len(blocks), BLOCKS_A_PART)]
 
 
 def clean_parts(run: Run) -> None:
-    """Clean the missing parts in parallel. Write each to the work folder: kept pairs' text and numbers,
-    hashes to find repetitions, and counts. With `decontaminate`, also drop held-out pairs."""
+    """Clean the parts that the work folder lacks, in parallel. Each becomes a folder with the text, the
+    numbers and the hashes of kept pairs, and with counts."""
     parts = run.parts
     missing = [part for part in range(len(parts)) if not clean_part(run.work, part).exists()]
     blocks, total = sum(len(parts[part]) for part in missing), sum(item.pairs for item in run.training)
+    # Tasks are made while workers run, so that only a few blocks are in memory.
     tasks = _clean_tasks(run, _held_out(run) if missing else (), frozenset(missing))
     cleaned = in_order(clean, tasks, max(1, min(run.workers, blocks)))
     done = sum(map(len, parts)) - blocks
@@ -108,8 +116,11 @@ def gather_report(run: Run) -> FilterReport:
 
 
 def draw_sample(work: Path, parts: int, config: TokenizerConfig) -> dict[Side, list[str]]:
-    """Return up to `config.sample_lines` lines to learn subwords from, half from each side. Divide the corpus
-    into equal stretches, and take a pair from each. Equal text gives an equal sample."""
+    """Return the lines to learn subwords from, by side: up to half of `config.sample_lines` from each.
+
+    The corpus is divided into equal stretches, and a random pair is taken from each. Equal text gives an
+    equal sample.
+    """
     sizes = [len(numbers_of(work, part)) for part in range(parts)]
     pairs = min(sum(sizes), max(1, config.sample_lines // 2))
     positions = np.arange(pairs) + np.random.default_rng(SAMPLE_SEED).random(pairs)
@@ -150,8 +161,11 @@ def encode_parts(run: Run, tokenizers: Tokenizers, folder: Path) -> None:
 
 
 def _held_out(run: Run) -> tuple[HeldOut, ...]:
-    """Return the given and the drawn pairs that the training set must not have. Write their keys to the work
-    folder if missing. Return () without such inputs or `decontaminate`."""
+    """Return the pairs that the training set must not have: given sets, and drawn ones. Their keys are
+    written to the work folder.
+
+    Return () if there are no such sets, or no corpus has `decontaminate`.
+    """
     sets = [item for item in run.inputs if item.role != TRAIN]
     if not (sets and any(item.filter(run.config).decontaminate for item in run.training)):
         return ()
@@ -171,14 +185,15 @@ def _held_out(run: Run) -> tuple[HeldOut, ...]:
 
 
 def _clean_tasks(run: Run, held_out: Sequence[HeldOut], parts: frozenset[int]) -> Iterator[CleanTask]:
-    """Yield the tasks of the blocks of `parts`, in order. `held_out` has the pairs to drop if the corpus sets
-    `decontaminate`."""
+    """Yield the tasks that clean the blocks of `parts`, in order. Corpora with `decontaminate` drop the pairs
+    in `held_out`."""
     config, recipe = run.config, run.plan.recipe
     hashed = frozenset[Hashed]().union(*(hashes_needed(item.filter(config)) for item in run.training))
     number = 0
     for owner, item in enumerate(run.training):
         numbers = range(number, number + _blocks(item.pairs))
         number = numbers.stop
+        # A corpus whose parts are all finished is not even opened.
         if parts.isdisjoint(block // BLOCKS_A_PART for block in numbers):
             continue
         tag, own = item.named.tag if item.named else "", item.filter(config)
@@ -192,7 +207,7 @@ def _clean_tasks(run: Run, held_out: Sequence[HeldOut], parts: frozenset[int]) -
 
 
 def _with_scores(block: Block, scores: NDArray[np.float64]) -> Block:
-    """Return `block` with its scores among those of its corpus, or unchanged without `scores`."""
+    """Return `block` with its scores. `scores` are those of its corpus, or empty if it has none."""
     if not len(scores):
         return block
     return replace(block, scores=scores[block.first - 1 :][: len(block.sources)].tolist())
@@ -201,7 +216,7 @@ def _with_scores(block: Block, scores: NDArray[np.float64]) -> Block:
 def _encode_tasks(
     folder: Path, fingerprint: str, work: Path, starts: Mapping[int, range]
 ) -> Iterator[EncodeTask]:
-    """Yield the encoding tasks of all parts in order. `starts` has the first line of each block, by part."""
+    """Yield the tasks that encode all parts, in order. `starts` has the first line of each block by part."""
     for part, part_starts in starts.items():
         with texts_of(work, part) as texts:
             for start in part_starts:
@@ -211,12 +226,13 @@ def _encode_tasks(
 
 
 def _blocks(pairs: int) -> int:
-    """Return how many blocks `pairs` pairs make. Each has `BLOCK_PAIRS` pairs, the last perhaps fewer."""
+    """Return the number of blocks for a number of pairs."""
     return -(-pairs // BLOCK_PAIRS)
 
 
 def nothing_left(report: FilterReport) -> UserError:
-    """Return the error for no kept pair, with the reasons and, for held-out pairs, filter.decontaminate."""
+    """Return the error for a training set without pairs. It has the reasons, and the setting that keeps
+    held-out pairs if some were dropped."""
     has_held_out = any(corpus.dropped.counts[HELD_OUT] for corpus in report.of_role(TRAIN))
     remedy = " filter.decontaminate=false keeps pairs of validation and test sets." if has_held_out else ""
     return UserError(
