@@ -298,7 +298,7 @@ def _unquoted(text: str) -> str:
 
 
 def _docstring(item: object) -> str:
-    """Return a docstring as Markdown: examples and indented blocks become code blocks."""
+    """Return a docstring as Markdown: examples and indented blocks become code blocks, and lists stay lists."""
     blocks = inspect.getdoc(item) or ""
     text = ""
     for block in blocks.split("\n\n"):
@@ -306,6 +306,9 @@ def _docstring(item: object) -> str:
             text += f"\n\n```python\n{block}\n```"
         elif block.startswith("    "):
             text += f"\n\n```python\n{textwrap.dedent(block)}\n```"
+        elif block.startswith("- "):
+            items = (" ".join(item.split()) for item in block.removeprefix("- ").split("\n- "))
+            text += "\n\n" + "\n".join(f"- {item}" for item in items)
         else:
             text += "\n\n" + " ".join(block.split())
     return text.strip().replace("```\n\n```python\n", "\n")
