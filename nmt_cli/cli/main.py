@@ -1,4 +1,4 @@
-"""The `nmt` command: runs a subcommand, and turns errors into single lines and exit codes."""
+"""The `nmt` command: it runs a subcommand, and turns errors into single lines and exit codes."""
 
 import atexit
 import errno
@@ -45,13 +45,13 @@ from nmt_cli.runtime.atomic import NO_ROOM
 FAILED, READER_GONE = 1, 141
 
 WAITING = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "10000"}
-"""How OpenMP's threads wait for each other: they spin for about 0.1 ms and then sleep."""
+"""The way in which OpenMP's threads wait for each other: they spin for about 0.1 ms and then sleep."""
 
 QUIET = {"HF_HUB_VERBOSITY": "error", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
-"""Variables for --quiet. Otherwise, huggingface_hub prints its progress and repeated requests."""
+"""Variables that --quiet sets. Without them, huggingface_hub prints its progress and repeated requests."""
 
 COMPLETE = "_NMT_COMPLETE"
-"""The environment variable that click's completion scripts set."""
+"""The environment variable that click's scripts for completion set."""
 
 GROUPS = {
     "Data and training": (preprocess, train, average_checkpoints),
@@ -64,7 +64,7 @@ GROUPS = {
 
 
 def _versions(context: click.Context, _: click.Parameter, requested: bool) -> None:
-    """If `requested`, print versions and the device, and exit. Do nothing while a shell completes a word."""
+    """Print versions and the device, and exit, for --version. Do nothing while a shell completes a word."""
     if not requested or context.resilient_parsing:
         return
     click.echo(f"nmt {__version__}")
@@ -80,10 +80,11 @@ def _versions(context: click.Context, _: click.Parameter, requested: bool) -> No
 
 
 class _Group(click.Group):
-    """All commands, by workflow in the help. The error for an unknown command suggests a known one."""
+    """All commands. The help lists them by workflow, and the error for an unknown command suggests a known
+    one."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write each heading of `GROUPS` to the help, with the name and the short help of its commands."""
+        """Write the list of commands to the help, under the headings of `GROUPS`."""
         for title, commands in GROUPS.items():
             with formatter.section(title):
                 formatter.write_dl([(str(each.name), each.get_short_help_str(limit=50)) for each in commands])
@@ -91,7 +92,8 @@ class _Group(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command as click does, or raise `UsageError` with a name similar to an unknown one."""
+        """Find the command as click does. For an unknown one, raise `UsageError` with a similar name if there
+        is one."""
         if args[0] not in self.commands and (like := command_like(args[0], self.commands)):
             raise click.UsageError(f"No such command '{args[0]}'. Did you mean {like}?", ctx)
         return super().resolve_command(ctx, args)
@@ -126,7 +128,7 @@ for _commands in GROUPS.values():
 
 
 def program() -> NoReturn:
-    """Run `main` as the program `nmt`, and exit with its code, without freeing memory."""
+    """Run `main` as the program `nmt`. The process ends with its exit code, and without freeing memory."""
     try:
         main()
     except SystemExit as ended:
@@ -135,11 +137,16 @@ def program() -> NoReturn:
 
 
 def main() -> NoReturn:
-    """Run `nmt` on the arguments of this process, and exit. Print an error as a line to stderr, or raise the
-    error with --debug. The exit code is 0 for success, 1 for an error, 2 for wrong usage, and 130 for Ctrl-C.
-    If the reader of stdout has ended, the code is `READER_GONE`. Change signal handlers, closed standard
-    streams, the format of warnings, and variables of OpenMP and huggingface_hub. If the environment variable
-    `COMPLETE` is set, only print completions for a shell."""
+    """Run `nmt` on the arguments of this process, and exit.
+
+    An error is printed as one line on stderr. With --debug, it is raised instead. The exit code is 0 for
+    success, 1 for an error, 2 for wrong usage, 130 for Ctrl-C, and `READER_GONE` if the reader of stdout has
+    ended.
+
+    This changes the process: signal handlers, closed standard streams, the format of warnings, and variables
+    of OpenMP and huggingface_hub. If the environment variable `COMPLETE` is set, it only prints completions
+    for a shell.
+    """
     _open_streams()
     # A mapped file that is truncated while it is read kills the process. This prints the stack then.
     with suppress(OSError, ValueError):
@@ -163,7 +170,8 @@ def main() -> NoReturn:
         code = error.exit_code
     except (click.Abort, KeyboardInterrupt):
         _ignore_signals()
-        exec("")  # otherwise Python dies of a signal that arrived within exec(), though it was caught
+        # Otherwise Python dies of a signal that arrived within exec(), though it was caught.
+        exec("")
         code = _failed("interrupted.", code=EXIT_CODES[signal.SIGINT])
     except BrokenPipeError:
         code = READER_GONE
@@ -180,7 +188,7 @@ def main() -> NoReturn:
 
 
 def _flush() -> int:
-    """Flush stdout. Return `READER_GONE` if the reader of stdout has ended, else 0, also for other errors."""
+    """Flush stdout. Return `READER_GONE` if its reader has ended, otherwise 0, also after other errors."""
     try:
         sys.stdout.flush()
     except BrokenPipeError:
@@ -193,9 +201,12 @@ def _flush() -> int:
 
 
 def _end(code: int) -> None:
-    """Run the functions registered with `atexit`, flush, and end this process with `code`. If this fails,
-    return, and Python exits as usual. As objects are not freed, `nmt translate` ends 0.04 s after the last
-    line instead of 0.24 s, medians of eight runs."""
+    """End this process with `code`, after the functions that are registered with `atexit`. If that is not
+    possible, return, and Python exits as usual.
+
+    Objects are not freed. So `nmt translate` ends 0.04 s after the last line instead of 0.24 s (medians of
+    eight runs).
+    """
     atexit.unregister(_end)
     if ended := getattr(atexit, "_run_exitfuncs", None):
         ended()
@@ -206,7 +217,8 @@ def _end(code: int) -> None:
 
 
 def _handle_signals() -> None:
-    """Let SIGTERM and Ctrl-C end the command with cleanup, unless the command was started to ignore them."""
+    """Let SIGTERM and Ctrl-C end the command after a cleanup. A signal that the parent process has ignored
+    stays ignored."""
     for number in (signal.SIGINT, signal.SIGTERM):
         # A shell starts background jobs with SIGINT ignored, which must stay so.
         if signal.getsignal(number) is not signal.SIG_IGN:
@@ -214,8 +226,7 @@ def _handle_signals() -> None:
 
 
 def _stop(number: int, _: FrameType | None) -> NoReturn:
-    """Handle a signal: ignore further SIGINT and SIGTERM, which would interrupt the cleanup. Raise
-    `KeyboardInterrupt` for SIGINT. For SIGTERM, print an error, and exit with its code."""
+    """Handle SIGINT by raising `KeyboardInterrupt`, and SIGTERM by printing an error and exiting."""
     _ignore_signals()
     if number == signal.SIGINT:
         raise KeyboardInterrupt
@@ -229,8 +240,8 @@ def _ignore_signals() -> None:
 
 
 def _open_streams() -> None:
-    """Open /dev/null for each of stdin, stdout and stderr that is closed. Otherwise the next opened file
-    would get the number of the stream, and all printed text."""
+    """Open /dev/null in place of stdin, stdout and stderr if they are closed. Otherwise the next file that is
+    opened would get the number of the stream, and all printed text."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
             if (opened := os.open(os.devnull, os.O_RDWR)) != number:
@@ -239,7 +250,7 @@ def _open_streams() -> None:
 
 
 def _set_variables() -> None:
-    """Set variables of OpenMP and, with --quiet, of huggingface_hub."""
+    """Set environment variables of OpenMP and, with --quiet, of huggingface_hub."""
     # By default, OpenMP's threads spin, which is very slow on a machine that other programs use, too. If they
     # sleep at once, waking them takes as long as a matrix product.
     for name, value in WAITING.items() if "OMP_WAIT_POLICY" not in os.environ else ():
@@ -249,7 +260,8 @@ def _set_variables() -> None:
 
 
 def _failed(*messages: object, code: int = FAILED) -> int:
-    """Print each message as a line. Return `code`. With --debug, raise the caught error instead."""
+    """Print each message as a line on stderr, and return `code`. With --debug, raise the current error
+    instead."""
     if "--debug" in sys.argv:
         raise
     for message in map(printable, messages):
@@ -260,8 +272,11 @@ def _failed(*messages: object, code: int = FAILED) -> int:
 def _one_line_if_ours(
     message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
 ) -> str:
-    """Return a warning as text, in place of `warnings.formatwarning`. A `Caution` or a `Notice` is one line.
-    A `Notice` is "" with --quiet. Other warnings get their file, line number and category."""
+    """Return the text of a warning. Python calls this in place of `warnings.formatwarning`.
+
+    A `Caution` or a `Notice` is one line, and a `Notice` is "" with --quiet. Other warnings also have file,
+    line number and category.
+    """
     if issubclass(category, Caution):
         return f"Warning: {printable(message)}\n"
     if issubclass(category, Notice):
@@ -270,8 +285,7 @@ def _one_line_if_ours(
 
 
 def _described(error: OSError) -> str:
-    """Return a message about an error of the system, with the path and a remedy. A full disk, a missing path
-    and a missing folder have separate messages."""
+    """Return a message for an error of the system, with the path and a remedy."""
     if error.errno in NO_ROOM and not error.filename:  # writers of files add the name
         return f"cannot write to stdout: {error.strerror}. Free space on its disk."
     if error.errno == errno.ENOENT and error.filename:

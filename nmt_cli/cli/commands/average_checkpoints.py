@@ -70,12 +70,15 @@ def average_checkpoints(
     from nmt_cli.runtime.foreign_text import read_if_exists
     from nmt_cli.training.settings import CONFIG as SETTINGS
 
+    # One folder with checkpoints is a run, of which checkpoints are averaged. Anything else is a list of
+    # models.
     run, file, several = models[0], None, len(models) > 1 or not checkpoints(models[0])
     settings = b"" if several else read_if_exists(run / SETTINGS)
     about = About(licence=licence or "", settings=settings.decode(errors="replace"))
     if several:
         if used:
-            find_model(run)  # raises a clearer error if the run has no checkpoint yet
+            # This raises a clearer error if the run has no checkpoint yet.
+            find_model(run)
             raise click.UsageError(f"{used[0]} needs the folder of one run (got {len(models)} folders)")
         folders: Sequence[Path] = choice.named(models)
     elif select:
@@ -87,8 +90,12 @@ def average_checkpoints(
 
 
 def _summary(out: Path, parts: Sequence["Part"], run: Path | None) -> str:
-    """Return a line about the folder `out`: an average, a moving average or, only with `run`, one checkpoint.
-    Name the steps of `parts` in `run`, or the folders of `parts` if `run` is None."""
+    """Return a line about the averaged model.
+
+    - `out`: its folder.
+    - `parts`: the models that were averaged.
+    - `run`: the run of which they are checkpoints, named by their steps. None for folders, which are named.
+    """
     from nmt_cli.checkpoints.finding import EMA
 
     single = "checkpoint" if run and len(parts) == 1 else "average"
@@ -106,10 +113,16 @@ def _selected(
     metric: ValidationMetric | None,
     metric_model: Path | None,
 ) -> tuple["Trial", "About"]:
-    """Decode with each candidate average of `run`, print a table of scores, and return the best candidate by
-    `metric`, or by that of the run for None.
-    Return also `about` with the candidate's scores and calibration.
-    Unless `quiet`, print a line per candidate. First raise `UserError` if `out` can't be written."""
+    """Decode with several averages of a run, and return the best one. Also return `about` with its scores and
+    calibration.
+
+    - `out`: the model folder to write. Raise `UserError` at once if it cannot be written.
+    - `about`: the facts for the model card.
+    - `metric`: the metric that decides, or None for that of the run.
+    - `metric_model`: the folder of the COMET model for the metric "comet".
+
+    A line is printed for each average, unless `quiet`. A table of all scores follows.
+    """
     from nmt_cli.checkpoints.average import check_replaceable
     from nmt_cli.cli.reports.train import judgements
     from nmt_cli.runtime.atomic import check_writable
@@ -134,8 +147,8 @@ def _selected(
 
 
 def _print_trials(trials: Sequence["Trial"], won: "Trial") -> None:
-    """Print a table of candidates to stdout: scores, perplexities and steps, with a star at the winner `won`.
-    Then print the metric that decided, and signatures on the first validation set."""
+    """Print a table of the averages that were tried, with a star at the best one, the metric that decided,
+    and signatures."""
     from nmt_cli.cli.reports.tables import print_table
 
     heads = [

@@ -1,4 +1,4 @@
-"""`nmt demo`: runs the whole pipeline on a generated corpus."""
+"""`nmt demo`: the whole pipeline on a generated corpus."""
 
 import shlex
 import signal
@@ -14,7 +14,7 @@ from nmt_cli.errors import EXIT_CODES, UserError
 
 SETTINGS = Path(grammar.__file__).parent
 SHOWN = 4
-"""Number of translations that are printed at the end."""
+"""The number of translations that are printed at the end."""
 
 
 @click.command(cls=Command, epilog="nmt demo --out demo")
@@ -32,6 +32,7 @@ def demo(out: Path, quiet: bool) -> None:
 
     (out / "corpus").mkdir(parents=True, exist_ok=True)
     sets = {split: corpus(split, size, seed=1) for split, size in SIZES.items()}
+    # Not replaced, because `--out .` would overwrite a corpus of the user.
     write(sets, out / "corpus", replace=False)
     for words in commands(out):
         if not quiet:
@@ -44,7 +45,8 @@ def demo(out: Path, quiet: bool) -> None:
 
 
 def commands(out: Path) -> list[list[str]]:
-    """Return the five commands in order, as lists of words without "nmt". All files are in `out`."""
+    """Return the commands preprocess, train, average-checkpoints, translate and score, as lists of words
+    without "nmt". All files are in `out`."""
     sets = [word for split in ("train", "valid", "test") for word in (f"--{split}", f"{out}/corpus/{split}")]
     return [
         [
@@ -62,12 +64,17 @@ def commands(out: Path) -> list[list[str]]:
 
 
 def _run(words: list[str]) -> None:
-    """Run nmt with `words`. End its process on an exception. After Ctrl-C, exit with its code if it has
-    reported the interrupt. Raise `UserError` unless it exits with 0."""
+    """Run nmt with `words` as a process. Raise `UserError` unless it exits with 0.
+
+    After Ctrl-C, let it end, and exit with its code if it has reported the interrupt. After any other
+    exception, end it.
+    """
     # Not `nmt`, which need not be on the PATH.
     with subprocess.Popen([sys.executable, "-m", "nmt_cli", *words]) as process:
         try:
             code = process.wait()
+        # A terminal interrupts this process and the command. Only the command reports it, or "interrupted"
+        # appeared twice.
         except KeyboardInterrupt:
             process.send_signal(signal.SIGINT)  # if only this process got it
             if process.wait() == EXIT_CODES[signal.SIGINT]:
@@ -82,7 +89,7 @@ def _run(words: list[str]) -> None:
 
 
 def _show(out: Path) -> None:
-    """Print the first `SHOWN` test sentences in `out`, each followed by its translation."""
+    """Print the first test sentences, each followed by its translation."""
     files = (out / "corpus" / "test.en", out / "translations.de")
     columns = (path.read_text(encoding="utf-8").splitlines()[:SHOWN] for path in files)
     for source, translation in zip(*columns, strict=True):

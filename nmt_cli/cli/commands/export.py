@@ -8,7 +8,7 @@ import click
 from nmt_cli.cli.options import EXISTING, OUT, Choice, Command, common, not_empty, printer, warn
 
 EXAMPLES = 3
-"""Number of differing translations that --check prints."""
+"""The number of differing translations that --check prints."""
 
 
 @click.command(cls=Command, epilog="nmt export run --format huggingface --check --out exported")
@@ -86,13 +86,19 @@ def export(
 
 
 def _check(model: Path, form: str, translate: Callable[[list[str]], list[str]]) -> None:
-    """Translate generated lines with `model` and with `translate`, that of the export as `form`. Print the
-    number of differences, BLEU and the first `EXAMPLES` differing translations to stdout."""
+    """Translate generated lines with both toolkits, and print how many translations differ, BLEU, and
+    examples.
+
+    - `model`: our model.
+    - `form`: the name of the other toolkit.
+    - `translate`: a function that translates with the other toolkit.
+    """
     from nmt_cli.api import SearchConfig, TranslateConfig, load
     from nmt_cli.interop.exporters.exported import LONGEST_CHECKED, made_up
     from nmt_cli.interop.exporters.exporting import TOOLKITS
     from nmt_cli.scoring.metrics import score
 
+    # With longer limits, 50 of 50 lines of a weak model differed. With these, a few do.
     limits = dict.fromkeys(("max_length", "cap_extra"), LONGEST_CHECKED)
     search = SearchConfig(**{**limits, **TOOLKITS[form].SEARCH})
     with load(model, device="cpu", threads=1, config=TranslateConfig(search=search)) as loaded:

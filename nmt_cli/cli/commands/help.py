@@ -1,4 +1,4 @@
-"""`nmt help`: the documentation, offline."""
+"""`nmt help`: the documentation, without a network."""
 
 from pathlib import Path
 from typing import cast
@@ -16,11 +16,12 @@ PARTS = {
     "reference": "Reference",
     "explanation": "Explanation",
 }
-"""The headings of the list by the folders of the pages, in order."""
+"""The headings in the list of pages, by the folder of the pages, in order."""
 
 
 def pages() -> dict[str, Path]:
-    """Return the file of each page by its topic, the file name without ending, in the order of `PARTS`."""
+    """Return the file of each page by its topic, in the order of `PARTS`. The topic is the name of the file
+    without its ending."""
     files = sorted(PAGES.glob("*/*.md"), key=lambda file: ([*PARTS].index(file.parent.name), file.name))
     return {file.stem: file for file in files}
 
@@ -49,7 +50,7 @@ def help_pages(context: click.Context, topic: str, quiet: bool) -> None:
 
 
 def _listed(context: click.Context, files: dict[str, Path]) -> str:
-    """Return a text with the topics and titles of all pages, under the headings of their parts."""
+    """Return the list of all pages by heading, with a line that says how to read one."""
     formatter = context.make_formatter()
     for part, heading in PARTS.items():
         in_part = [file for file in files.values() if file.parent.name == part]

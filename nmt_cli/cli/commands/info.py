@@ -16,6 +16,7 @@ def info(path: Path, quiet: bool) -> None:
     PATH is a dataset, run, checkpoint or model folder, or a model of another
     toolkit.
     """
+    # Imported late, as in all commands: PyTorch takes seconds to load, and --help must appear at once.
     from nmt_cli.cli.reports.info import facts
     from nmt_cli.cli.reports.tables import print_facts
 

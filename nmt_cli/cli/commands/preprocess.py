@@ -79,9 +79,9 @@ def preprocess(
     overwrite: bool,
     quiet: bool,
 ) -> None:
-    """Build the dataset folder `out`, with progress and a report on stderr. Its help is `HELP`. Raise
-    `UsageError` if options of the tokenizer are given with --reuse-tokenizer."""
+    """Build a dataset, with progress and a report on stderr. The help is `HELP`."""
     config, settings = chosen(PreprocessConfig), typed_settings()
+    # Options are refused here, because the error must name the option, and the library knows only settings.
     if reuse_tokenizer and settings.options:
         raise click.UsageError(
             f"{settings.options[0].origin} has no effect with --reuse-tokenizer. Remove it."
@@ -92,6 +92,7 @@ def preprocess(
     from nmt_cli.cli.reports.preprocess import show
     from nmt_cli.cli.reports.progress import shown_progress
 
+    # A folder of another toolkit has no tokenizer of ours. The error names that toolkit and the remedy.
     if reuse_tokenizer and Path(reuse_tokenizer).is_dir():
         refuse_foreign_model(Path(reuse_tokenizer))
     with shown_progress("pairs", quiet) as progress:

@@ -101,10 +101,10 @@ def score(
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """Print scores of `hypotheses` against `references`, or by `model` given `source`. Its help is `HELP`.
-    Raise `UsageError` without anything to compare with, or for options without effect."""
+    """Print scores against references, or by a model. The help is `HELP`."""
     config, settings = chosen(ScoreConfig), typed_settings().names
     inputs = hypotheses or (Path("-"),)  # stdin
+    # Otherwise the command would seem to hang.
     if Path("-") in inputs and sys.stdin.isatty() and not quiet:
         click.echo("Reading translations from the terminal; Ctrl-D ends the input.", err=True)
     if model or (source and not command and COMET not in metrics):
@@ -125,10 +125,12 @@ def score(
 
     with ExitStack() as stack:
         scorers = [*_scorers(metric_model, device, command, config.scorer.timeout, quiet, stack)]
+        # COMET is a scorer, which loads a model. The other metrics are sacrebleu's.
         others = [metric for metric in metrics if metric != COMET]
         tests = sentences, significance, config, settings
         evaluation = Evaluation(references, inputs, target_lang or "", others, *tests, scorers, source)
-        gc.disable()  # collecting garbage takes a tenth of the time, and millions of n-grams form no cycles
+        # Collecting garbage takes a tenth of the time, and millions of n-grams form no cycles.
+        gc.disable()
         stack.callback(gc.enable)
         outcome = evaluate(evaluation, documents)
     if as_json:
@@ -140,8 +142,12 @@ def score(
 def _scorers(
     folder: Path | None, device: str | None, command: str | None, timeout: int, quiet: bool, stack: ExitStack
 ) -> Iterator["Scorer"]:
-    """Yield the scorers for the folder of a COMET model and for a command, if given. They show progress until
-    the end of `stack`."""
+    """Yield the scorers that the options request: a COMET model, and a command.
+
+    - `folder`, `device`: those of the COMET model.
+    - `command`, `timeout`: those of the command.
+    - `stack`: ends the display of progress.
+    """
     from nmt_cli.cli.reports.progress import shown_progress
 
     report = stack.enter_context(shown_progress("lines", quiet or not (folder or command)))
@@ -158,8 +164,11 @@ def _scorers(
 def _by_model(
     model: Path | None, source: Path | None, hypotheses: Path, as_json: bool, quiet: bool, *, unused: bool
 ) -> None:
-    """Print the log-probability of each line of `hypotheses` given `source`, as `show_pair_scores` does.
-    Raise `UsageError` if `model` or `source` is None, or for other options without effect (`unused`)."""
+    """Print the log-probability of each hypothesis by a model, given its source.
+
+    `unused` is true if options were given that have no effect here. Raise `UsageError` then, or if `model` or
+    `source` is None.
+    """
     if not model or not source:
         raise click.UsageError("--model and --source work only together. Add the other.")
     if unused:

@@ -25,13 +25,14 @@ from nmt_cli.errors import UserError
 from nmt_cli.serving.config import ServeConfig
 
 NEEDED = ("starlette", "uvicorn", "py3langid")
-"""Libraries of the extra "serve", which an installation may lack."""
+"""The packages of the extra "serve", which an installation may lack."""
 
 PORT = Number(at_least=0, at_most=65535)
 
 
 SPLIT = {"input.sentences": "split"}
-"""Requests contain paragraphs, unlike the lines of `nmt translate`."""
+"""The defaults that differ from those of `nmt translate`, because requests contain paragraphs, not single
+lines."""
 
 
 @click.command(
@@ -84,26 +85,34 @@ def serve(
     from nmt_cli.serving.server import serve as serve_models
 
     accepted_keys = Keys(keys)
+    # The limit is enforced by the memory that a process uses, which only Linux reports in /proc.
     if config.server.memory and not resident_memory():
         raise UserError("server.memory needs Linux, since other systems have no /proc. Use server.memory=0.")
     where: dict[str, Any] = {"device": device, "devices": devices, "precision": precision, "threads": threads}
     with ExitStack() as stack:
         served: dict[str, Served] = {}
         for folder in model_folders(models, printer(quiet)):
+            # For each model, because an imported one has its own search settings.
             settings = chosen(ServeConfig, defaults=own_defaults(folder))
             both = TranslateConfig(search=settings.search, input=settings.input)
             load_model = partial(load, folder, config=both, **where)
+            # With a limit, models are loaded when they are needed.
             model = None if config.server.memory else load_model()
             languages = model.languages if model else languages_of(folder)
             one = served[_name(folder, served)] = Served(languages, load_model, weights_size(folder), model)
             stack.callback(one.close)
-        set_own_threads(1)  # the threads of this process must not slow the workers down
+        # The threads of this process must not slow the workers down.
+        set_own_threads(1)
         serve_models(served, (host, port), accepted_keys, config.server, printer(quiet))
 
 
 def _name(folder: Path, taken: Mapping[str, object]) -> str:
-    """Return a name for the model in `folder` that is not in `taken`: the last part of the resolved path,
-    the path as typed, or the resolved path. Raise `UserError` if all are taken."""
+    """Return a name for the model in `folder` that is not in `taken`.
+
+    It is the last part of the resolved path, the path as typed, or the resolved path. Raise `UserError` if
+    all are taken.
+    """
+    # Two models once got the same name, and the second replaced the first without a message.
     for name in (folder.resolve().name, str(folder), str(folder.resolve())):
         if name not in taken:
             return name

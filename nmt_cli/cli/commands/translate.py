@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from nmt_cli.translation.translator import Translation
 
 LONGEST_HELD = 1 << 26
-"""Maximum number of bytes of a line on stdin. A longer line gets an empty translation."""
+"""The maximum number of bytes of a line on stdin. A longer line gets an empty translation."""
 
 
 @click.command(
@@ -117,8 +117,10 @@ def translate(
     The exit code is 1 if a line needs too much memory, or over 64 MiB on stdin.
     """
     where: dict[str, Any] = {"device": device, "devices": devices, "precision": precision, "threads": threads}
+    # The collector would go through half a million objects of PyTorch again and again, for 0.2 s.
     with nothing_to_collect():
         config = _chosen(models, quiet)
+        # Before the model is loaded, which takes seconds: a wrong input should be reported at once.
         document = _document(source, target, form, page, config)
         from nmt_cli.api import load
         from nmt_cli.cli.reports.translate import AttentionPage, Reporter
@@ -127,7 +129,8 @@ def translate(
         loaded = load(*models, config=config, scorer=scorer, **where)
     with ExitStack() as pages, loaded as model, ExitStack() as stack:
         skipped, terms = Noted(), model.glossary(glossary) if glossary else None
-        set_own_threads(threads or available_cores() if scorer else 1)  # alignments must not slow workers
+        # Without a scorer, only alignments are computed here, which must not slow the workers down.
+        set_own_threads(threads or available_cores() if scorer else 1)
         attention = AttentionPage(pages.enter_context(file_written_whole(page)) if page else None, model)
         outgoing = stack.enter_context(file_written_whole(target)) if target else sys.stdout.buffer
         report = stack.enter_context(Reporter(model, quiet, prompt=not source and sys.stdin.isatty()))
@@ -137,7 +140,8 @@ def translate(
             raw_lines = _lines(source, model.languages[0], config, stack, skipped)
             translations = _translations(model, raw_lines, report, terms, None if target else outgoing.flush)
             _write(outgoing, translations, None if form == "json" else config.search.n_best, attention)
-        stack.close()  # completes the output file, even if the page fails
+        # This completes the output file, even if the page fails.
+        stack.close()
         attention.write()
         if report.failed.count or skipped.count:
             sys.exit(1)
@@ -146,12 +150,19 @@ def translate(
 def _document(
     source: Path | None, target: Path | None, form: str, page: Path | None, config: TranslateConfig
 ) -> tuple[str, Format] | None:
-    """Return the text and the format of a document to translate as a whole, or None for lines. Raise
-    `UsageError` for options that do not fit the input, and for one file for two outputs."""
+    """Return the text and the format of a document, or None if the input is lines.
+
+    - `source`, `target`: the input and output files, or None.
+    - `form`: the output format, "text" or "json".
+    - `page`: the file for --attention, or None.
+
+    Raise `UsageError` for options that do not fit the input, and for one file for two outputs.
+    """
     if page and target and resolved(page) == resolved(target):
         raise click.UsageError(f"--attention and --output are both {page}. Use two files.")
     document = _read_document(source) if source else None
     unused = {
+        # --n-best and output.alignments were once ignored for documents without a message.
         "--format json": form == "json",
         "--attention": bool(page),
         "--n-best": config.search.n_best > 1,
@@ -160,22 +171,27 @@ def _document(
     }
     if document and (option := next((name for name in unused if unused[name]), None)):
         raise click.UsageError(f"{option} needs lines of text, but {source} is a document. Leave it out.")
+    # Scorers of WMT take plain text since 2021.
     if target and sgm.is_test_set(target) and not document:
         raise click.UsageError(f"--output {target}: the output is lines of text. Name a .txt file.")
+    # Plain text under such a name is refused by zstd, xz and bzip2.
     if target and target.suffix in COMPRESSIONS and target.suffix != ".gz":
         raise click.UsageError(f"--output {target}: only .gz files are compressed. Use .gz.")
     return document
 
 
 def _read_document(source: Path) -> tuple[str, Format] | None:
-    """Return the text and the format of a document, or None if `source` has lines or is a WMT test set. Raise
-    `UserError` if the document is too large, damaged or not UTF-8."""
+    """Return the text and the format of a document, or None if the file has lines or is a WMT test set.
+
+    Raise `UserError` if the document is too large, damaged or not UTF-8.
+    """
     formats = [SUFFIXES[ending] for ending in endings(source) if ending in SUFFIXES]
     if not formats:
         return None
     with open_bytes(source) as stream:
         content = stream.read(MOST_BYTES_HELD + 1)
     refuse_large(len(content), str(source), MOST_BYTES_HELD)
+    # Any other .xml file is a document. A file of <manual><segment> was once refused as a broken test set.
     if sgm.is_test_set(source) and sgm.holds_test_set(content):
         return None
     try:
@@ -191,11 +207,13 @@ def _read_document(source: Path) -> tuple[str, Format] | None:
 
 
 def _chosen(models: Sequence[Path], quiet: bool) -> TranslateConfig:
-    """Return the settings. Search settings of the first model replace defaults, but no typed settings. Unless
-    `quiet`, print the model's settings. With sampling, skip settings without effect. Raise `UserError` for a
-    folder without a model, before PyTorch is imported."""
+    """Return the settings. Those of the first model replace defaults, but not settings that the user typed.
+
+    Raise `UserError` for a folder without a model, before PyTorch is imported.
+    """
     own = own_defaults(models[0]) if models else {}  # none for --settings
     config = chosen(TranslateConfig, defaults=own)
+    # Here, because a wrong path should not wait for PyTorch.
     for folder in models:
         find_model(folder)
     if own:
@@ -207,8 +225,13 @@ def _chosen(models: Sequence[Path], quiet: bool) -> TranslateConfig:
 def _scorer(
     config: TranslateConfig, metric_model: Path | None, rerank: str | None, device: str
 ) -> "Scorer | None":
-    """Return the COMET in `metric_model`, or that of `rerank`, a folder or command, or None without both.
-    Raise `UsageError` for options that do not fit together, and `UserError` for a folder without a model."""
+    """Return the scorer that chooses among translations, or None.
+
+    - `metric_model`: the COMET model for search.mbr=comet, or None.
+    - `rerank`: the folder of a COMET model, or a command, or None.
+
+    Raise `UsageError` for options that do not fit together, and `UserError` for a folder without a model.
+    """
     if bool(metric_model) != config.search.mbr.startswith("comet"):
         raise click.UsageError("--metric-model FOLDER and search.mbr=comet work only together.")
     if rerank and config.search.mbr != "off":
@@ -232,8 +255,10 @@ def _write(
     n_best: int | None,
     attention: "AttentionPage",
 ) -> None:
-    """Write translations to `outgoing` one by one, as JSON if `n_best` is None, else as `as_text` returns
-    them. Add each translation to `attention`. Flush only at the end, and close `translations`."""
+    """Write translations in order, and add them to the page of attention. At the end, close `translations`.
+
+    `n_best` is the number of candidates per line, or None to write JSON.
+    """
     from nmt_cli.cli.reports.translate import as_json, as_text
 
     with closing(translations):
@@ -249,10 +274,15 @@ def _write(
 def _lines(
     source: Path | None, lang: str, config: TranslateConfig, stack: ExitStack, skipped: Noted
 ) -> Iterable[bytes]:
-    """Return the lines to translate, or the segments of a WMT test set in language `lang`. Read stdin if
-    `source` is None, and add the numbers of lines too long to `skipped`. Raise `UserError` for a line in a
-    file that is too long. Take the first column of a .tsv file, unless `input.prefix` is set. `stack` closes
-    files."""
+    """Return the lines to translate, from a file or, if `source` is None, from stdin.
+
+    - `lang`: the source language, which selects the segments of a WMT test set.
+    - `stack`: closes the file.
+    - `skipped`: gets the numbers of lines on stdin that are too long.
+
+    Of a .tsv file, it is the first column, unless `input.prefix` is set. Raise `UserError` for a line in a
+    file that is too long.
+    """
 
     def skip(number: int) -> None:
         skipped.add(number)
@@ -272,7 +302,7 @@ def _lines(
 
 
 def _reader(file: BinaryIO | None) -> Callable[[int], bytes]:
-    """Return a function that reads up to N bytes from `file`. If `file` is None, read stdin."""
+    """Return a function that reads up to N bytes from `file`, or from stdin if it is None."""
     if file:
         return file.read1  # type: ignore[attr-defined, no-any-return]  # all binary files have it
     # A thread that waits in `sys.stdin` holds a lock that Python needs to exit.
@@ -286,9 +316,11 @@ def _translations(
     glossary: "Glossary | None",
     flush: Callable[[], None] | None,
 ) -> Generator["Translation"]:
-    """Yield the translation of each line by `model`, in order, after adding it to `report`. Call `flush`
-    whenever the next translation is not finished yet. None is for a file, since flushing would make a
-    compressed file larger."""
+    """Yield the translation of each line, in order, after adding it to `report`.
+
+    `flush` is called when the next translation is not finished yet. It is None for a file, because flushing
+    would make a compressed file larger.
+    """
     lines = (report.odd.text(number, raw) for number, raw in enumerate(raw_lines, start=1))
     for translation in model.translations(lines, before_waiting=flush or (lambda: None), glossary=glossary):
         report.line(translation)

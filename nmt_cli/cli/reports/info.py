@@ -1,4 +1,7 @@
-"""The output of `nmt info` for each kind of folder, as names and texts."""
+"""The output of `nmt info` for each kind of folder, as names and texts.
+
+Facts are the lines to print, each a name and a text.
+"""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,7 +25,7 @@ Facts = dict[str, str]
 
 
 def facts(path: Path) -> Facts:
-    """Return names and texts about `path`, in order. Raise `UserError` for a damaged or unknown `path`."""
+    """Return the facts about a folder or a foreign model. Raise `UserError` if it is damaged or unknown."""
     try:
         return _facts(path)
     except (LookupError, TypeError, ValueError, AttributeError) as error:
@@ -31,8 +34,7 @@ def facts(path: Path) -> Facts:
 
 
 def _facts(path: Path) -> Facts:
-    """Return names and texts about `path`, in order. If a file is damaged, raise the error that reading it
-    causes, such as `KeyError`. Raise `UserError` for a `path` of unknown kind."""
+    """Return the facts about `path`. A damaged file raises the error of reading it, such as `KeyError`."""
     if foreign := foreign_kind(path):
         return {"kind": f"{in_words(foreign)}, not of nmt", "to use it": remedy(foreign, path)}
     match kind(path):
@@ -41,6 +43,7 @@ def _facts(path: Path) -> Facts:
         case "run":
             return _of_run(path)
         case "checkpoint":
+            # A checkpoint is in RUN/checkpoints, and its scores depend on settings of the run.
             settings = path.resolve().parent.parent / SETTINGS
             sentences = read(TrainConfig, settings).validation.sentences if settings.is_file() else 0
             state = _of_state(read_state(path), sentences=sentences)
@@ -51,12 +54,13 @@ def _facts(path: Path) -> Facts:
 
 
 def kind(path: Path) -> str | None:
-    """Return "dataset", "checkpoint", "model", "run", or None if unknown. The names of the files in a folder
-    decide."""
+    """Return the kind of a folder: "dataset", "checkpoint", "model" or "run", or None if unknown. The names
+    of its files decide."""
     if not path.is_dir():
         return None
     if (path / MANIFEST).is_file():
         return "dataset"
+    # Before the model, because a checkpoint has all files of a model folder too.
     if (path / STATE).is_file():
         return "checkpoint"
     if (path / CONFIG).is_file():
@@ -65,7 +69,7 @@ def kind(path: Path) -> str | None:
 
 
 def _of_dataset(folder: Path) -> Facts:
-    """Return kind, languages, subwords and splits of a dataset folder, and corpora if there are several."""
+    """Return the facts about a dataset folder. Corpora are listed if there are several."""
     dataset = open_dataset(folder)
     manifest = dataset.manifest
     tokenizer = manifest["tokenizer"]
@@ -94,8 +98,8 @@ def _of_dataset(folder: Path) -> Facts:
 
 
 def _of_run(run: Path) -> Facts:
-    """Return newest progress and scores, checkpoints, dataset, and a model. The model is the
-    best checkpoint, else the newest. Without checkpoints, say "none yet"."""
+    """Return the facts about a run folder. The model is the best checkpoint or, if there is none, the
+    newest."""
     folders = checkpoints(run)
     if not folders:
         return {"kind": "run folder", "checkpoints": "none yet"}
@@ -113,8 +117,12 @@ def _of_run(run: Path) -> Facts:
 
 
 def _of_state(state: Mapping[str, Any], limit: str = "", sentences: int = 0) -> Facts:
-    """Return the progress and the last scores of a checkpoint. `limit` follows the step, such as " of 1,000".
-    `sentences` is the most that BLEU and chrF were computed on, or 0 for all."""
+    """Return the progress and the latest scores of a checkpoint.
+
+    - `state`: the content of its state file.
+    - `limit`: a text after the step, such as " of 1,000".
+    - `sentences`: the maximum number of sentences on which BLEU and chrF were computed, or 0 for all.
+    """
     # Files count epochs from 0, people from 1.
     step = f"{state['step']:,}{limit}, epoch {state['epoch'] + 1:,}, {duration(state['seconds'])}"
     validations = state.get("judged")
@@ -129,7 +137,7 @@ def _of_state(state: Mapping[str, Any], limit: str = "", sentences: int = 0) -> 
 
 
 def _of_model(folder: Path) -> Facts:
-    """Return languages, shape, subwords, averaged steps and corpora of a model. Weights are not read."""
+    """Return the facts about a model folder. Its weights are not read."""
     description = read_description(folder, CONFIG, FORMAT)
     identity = read_identity(folder, description)
     recipe = identity.tokenizers.recipe
@@ -137,6 +145,7 @@ def _of_model(folder: Path) -> Facts:
     count = sum(tensor.numel() for tensor in read_tensors(weights_path(folder, description)).values())
     sizes = len(identity.tokenizers.source.vocabulary), len(identity.tokenizers.target.vocabulary)
     steps = [part.get("step") for part in description.get("averaged", [])]
+    # An average of averages has no steps.
     models = f"{len(steps)} model{'s' if len(steps) > 1 else ''}"
     averaged = models if None in steps else f"steps {', '.join(map(str, steps))}"
     inputs = [part for part in identity.trained_on.get("inputs") or [] if part["role"] == TRAIN]
@@ -151,7 +160,7 @@ def _of_model(folder: Path) -> Facts:
 
 
 def _subwords(kind: str, joint: bool, sizes: tuple[int, int]) -> str:
-    """Return the kind and the vocabulary sizes of subwords as text, only one size if `joint`."""
+    """Return a text about the subwords: their kind and the sizes of the vocabularies."""
     if joint:
         return f"{kind}, {sizes[0]:,} entries, joint"
     return f"{kind}, {sizes[0]:,} and {sizes[1]:,} entries"

@@ -12,9 +12,11 @@ from nmt_cli.data.preprocessing.preprocess import Outcome
 
 
 def show(out: Path, outcome: Outcome, quiet: bool) -> None:
-    """Print the outcome of preprocessing to stderr. Warn of damaged parts, unknown tokens and problems of
-    corpora. Unless `quiet`, print tables of pairs and splits, vocabulary sizes and file names. If nothing has
-    changed, print only a line about it."""
+    """Print the outcome of preprocessing to stderr.
+
+    Warnings are always printed. Unless `quiet`, tables of pairs and splits, sizes of vocabularies and names
+    of files follow. If the dataset is up to date, only that is printed.
+    """
     echo = printer(quiet)
     if outcome.remade:
         warn(f"{len(outcome.remade):,} damaged parts of an earlier run were written again.")
@@ -35,8 +37,8 @@ def show(out: Path, outcome: Outcome, quiet: bool) -> None:
 
 
 def _warnings(outcome: Outcome, report: FilterReport) -> Iterator[str]:
-    """Yield a warning with the share of unknown tokens, if any. Yield a warning for each problem of each
-    corpus. The warning has the count of pairs, which were kept, and the number of one of their lines."""
+    """Yield a warning about unknown tokens, if there are any, and one for each reason for which a corpus has
+    noted pairs."""
     train = outcome.manifest["splits"][TRAIN]
     if train["source_unknowns"] or train["target_unknowns"]:
         share = (train["source_unknowns"] + train["target_unknowns"]) / (
@@ -47,14 +49,15 @@ def _warnings(outcome: Outcome, report: FilterReport) -> Iterator[str]:
         yield f"{100 * share:.2g} % of the training tokens are unknown. {learn}tokenizer.byte_fallback=true."
     for corpus in report.corpora:
         for reason, count in corpus.noted.counts.items():
+            # Only an example. Samples are random, so an earlier pair may have the problem too.
             line = min(sample.number for sample in corpus.noted.samples[reason])
             pairs = f"{count:,} of {corpus.read:,} pairs"
             yield f"{corpus.role} set {corpus.name!r}: {reason} in {pairs} (kept; for example line {line:,})"
 
 
 def _print_tables(outcome: Outcome, report: FilterReport) -> None:
-    """Print a table of corpora, with the pairs read, kept, and dropped for each reason that occurred. Print a
-    table of all splits with role, pairs, and tokens and unknown tokens of both languages."""
+    """Print a table of the training corpora with kept and dropped pairs, and a table of all splits with pairs
+    and tokens."""
     corpora = report.of_role("train")
     reasons = in_order(reason for corpus in corpora for reason in corpus.dropped.counts)
     rows = [

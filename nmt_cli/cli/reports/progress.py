@@ -1,4 +1,7 @@
-"""Progress of long work: bars on a terminal, and otherwise a line every few seconds."""
+"""Progress of long work: bars on a terminal, and otherwise a line every few seconds.
+
+Work has stages, such as "cleaning", one after the previous is complete.
+"""
 
 import sys
 import time
@@ -16,8 +19,12 @@ SECONDS_BETWEEN_LINES = 10.0
 
 @contextmanager
 def shown_progress(unit: str, quiet: bool) -> Iterator[Callable[[str, int, int], None]]:
-    """Yield a function that shows progress on stderr: a bar per stage on a terminal, else a line every ten
-    seconds, or nothing if `quiet`. Its arguments are stage, work done and total, 0 if unknown."""
+    """Yield a function that shows progress on stderr. Its arguments are the stage, the work done, and the
+    total, or 0 if unknown.
+
+    A terminal shows a bar for each stage. Without a terminal, a line is printed every ten seconds. With
+    `quiet`, nothing is shown. `unit` names the work in lines, such as "pairs".
+    """
     if quiet:
         yield lambda stage, done, total: None
     elif sys.stderr.isatty():
@@ -30,15 +37,14 @@ def shown_progress(unit: str, quiet: bool) -> Iterator[Callable[[str, int, int],
 
 
 class _Stages:
-    """Shows a bar for each stage. When a new stage begins, the bars of earlier stages become complete."""
+    """Shows a bar for each stage."""
 
     def __init__(self, bars: Progress) -> None:
-        """`bars` shows the bars."""
         self._bars = bars
         self._stage = ""
 
     def __call__(self, stage: str, done: int, total: int) -> None:
-        """Show `done` of `total`, 0 if unknown, in the bar of `stage`. A new stage completes the others."""
+        """Show progress in the bar of `stage`. A new stage completes the bars of earlier ones."""
         if stage != self._stage:
             self.finish()
             # A total of 0 means that it is not known yet.
@@ -53,17 +59,17 @@ class _Stages:
 
 
 class _Lines:
-    """Prints a line about the running stage every `SECONDS_BETWEEN_LINES`."""
+    """Prints a line about the current stage every `SECONDS_BETWEEN_LINES`."""
 
     def __init__(self, unit: str) -> None:
-        """`unit` names the unit of work, such as "pairs"."""
+        """`unit` names the work, such as "pairs"."""
         self._unit = unit
         self._stage = ""
         self._started = self._shown = time.monotonic()
 
     def __call__(self, stage: str, done: int, total: int) -> None:
-        """Print the work done, the total, the rate and the remaining time. Print nothing if the last line is
-        less than `SECONDS_BETWEEN_LINES` old or `done` is 0. A new `stage` starts the clock again."""
+        """Print the work done, the total, the rate and the time left, unless the last line is too recent. A
+        new stage starts the clock again."""
         now = time.monotonic()
         if stage != self._stage:
             self._stage, self._started, self._shown = stage, now, now
@@ -77,7 +83,7 @@ class _Lines:
 
 
 def bars() -> Progress:
-    """Return an empty display of bars on stderr, with stage, work done and remaining time."""
+    """Return an empty display of bars on stderr."""
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),

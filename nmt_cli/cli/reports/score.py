@@ -1,4 +1,7 @@
-"""The output of `nmt score`."""
+"""The output of `nmt score`.
+
+A finding is the result of a significance test for one system and one metric.
+"""
 
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -19,12 +22,15 @@ if TYPE_CHECKING:
     from nmt_cli.translation.pairs import PairScores  # which loads torch
 
 SIGNIFICANT = 0.05
-"""The p-value below which a difference gets a star."""
+"""A difference with a p-value below this gets a star."""
 
 
 def show(outcome: Scores, quiet: bool) -> None:
-    """Print warnings and notes to stderr, and a table of scores to stdout. Scores of sentences take stdout
-    instead, tab-separated, and the table goes to stderr. `quiet` omits notes, and a table on stderr."""
+    """Print a table of scores to stdout, and warnings and notes to stderr.
+
+    If there are scores of single lines, they are printed to stdout, separated by tabs, and the table goes to
+    stderr. `quiet` leaves out notes, and a table on stderr.
+    """
     _show_notes(outcome, quiet)
     by_line = any(system.sentences for system in outcome.systems)
     if by_line:
@@ -32,6 +38,7 @@ def show(outcome: Scores, quiet: bool) -> None:
             click.echo("\t".join(row))
     if by_line and quiet:
         return
+    # The line break keeps columns narrow.
     kinds = [(score.name, score.kind.replace(": ", ":\n")) for score in outcome.systems[0].scores]
     heads = [f"{name}\n{kind}".strip() for name, kind in kinds]
     rows = [(system.name, *_cells(system, outcome.systems[0])) for system in outcome.systems]
@@ -43,7 +50,7 @@ def show(outcome: Scores, quiet: bool) -> None:
 
 
 def show_json(outcome: Scores, quiet: bool) -> None:
-    """Print the scores as a JSON object to stdout. Print warnings to stderr, and notes too unless `quiet`."""
+    """Print the scores as a JSON object to stdout. Warnings, and notes unless `quiet`, go to stderr."""
     _show_notes(outcome, quiet)
     content = {
         "references": outcome.references,
@@ -56,8 +63,11 @@ def show_json(outcome: Scores, quiet: bool) -> None:
 
 
 def show_pair_scores(scores: "PairScores", as_json: bool, quiet: bool) -> None:
-    """Print log-probabilities of lines to stdout. Unless `quiet`, print perplexities to stderr. With
-    `as_json`, instead print both, tokens and token scores as JSON to stdout. Warnings go to stderr."""
+    """Print the log-probability of each line to stdout. The perplexity goes to stderr, unless `quiet`.
+
+    With `as_json`, print a JSON object to stdout instead. It has the perplexity, and the tokens of each line
+    with their scores.
+    """
     if scores.warning:
         warn(scores.warning)
     if as_json:
@@ -89,8 +99,12 @@ def _show_notes(outcome: Scores, quiet: bool) -> None:
 
 
 def _cells(system: System, first: System) -> Iterator[str]:
-    """Yield the text of each score of `system`, with mean, margin and p-value if tested. A star marks a
-    p-value below `SIGNIFICANT`, unless the score equals that of the `first` system."""
+    """Yield the cell of each score of a system. If there was a test, it has the mean, the margin and the
+    p-value.
+
+    A star marks a p-value below `SIGNIFICANT`. There is none if the score is equal to that of the `first`
+    system.
+    """
     findings: list[Finding | None] = [*system.findings] or [None] * len(system.scores)
     for score, other, finding in zip(system.scores, first.scores, findings, strict=True):
         digits = score.digits
@@ -106,7 +120,8 @@ def _cells(system: System, first: System) -> Iterator[str]:
 
 
 def _explanations(outcome: Scores) -> Iterator[str]:
-    """Yield the lines below the table: signatures, details of one system, and the meanings of tests."""
+    """Yield the lines below the table: signatures, parts of the scores of a single system, and the meaning of
+    the tests."""
     first = outcome.systems[0]
     signatures = [one.signature for one in first.findings or first.scores]
     for signature, pairs in groupby(zip(first.scores, signatures, strict=True), key=itemgetter(1)):
@@ -124,13 +139,15 @@ def _explanations(outcome: Scores) -> Iterator[str]:
 
 
 def _tested(outcome: Scores) -> bool:
-    """Return whether any system has the result of a significance test."""
+    """Return whether there was a significance test."""
     return any(system.findings for system in outcome.systems)
 
 
 def _sentence_rows(outcome: Scores) -> Iterator[list[str]]:
-    """Yield rows of texts: names of columns, then a row per line or document. A row has the number from 1 of
-    the line, or the id of the document, and each system's scores."""
+    """Yield the rows of the table of lines, as texts. The first has the heads of the columns.
+
+    A row begins with the number of the line or the id of the document, and has the scores of all systems.
+    """
     columns = [scores for system in outcome.systems for scores in system.sentences]
     several = len(outcome.systems) > 1
     names = [
@@ -145,8 +162,8 @@ def _sentence_rows(outcome: Scores) -> Iterator[list[str]]:
 
 
 def _system(system: System) -> dict[str, object]:
-    """Return the scores of a system as JSON data, with the results of significance tests and the scores of
-    sentences, if there are any."""
+    """Return the scores of a system in types of JSON, with the findings and the scores of lines if there are
+    any."""
     scores: list[dict[str, object]] = [
         {
             "metric": score.metric,

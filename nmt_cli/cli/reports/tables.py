@@ -1,4 +1,4 @@
-"""Tables of commands on stdout or stderr."""
+"""Tables on stdout or stderr."""
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,7 +12,7 @@ from rich.text import Text
 from nmt_cli.errors import printable
 
 PIPED_WIDTH = 160
-"""The width of tables if the output is not a terminal, in characters."""
+"""The width of tables, in characters, if the output is not a terminal."""
 
 
 def print_table(
@@ -24,9 +24,15 @@ def print_table(
     stderr: bool = False,
     **options: Any,
 ) -> None:
-    """Print a table to stdout or `stderr`, as wide as the terminal, or `PIPED_WIDTH` without one. `names` are
-    the heads of the first columns, whose texts are made printable. `numbers` are the heads of columns aligned
-    to the right. `options` are those of `Table` of rich."""
+    """Print a table, as wide as the terminal.
+
+    - `title`: a line above the table, or None.
+    - `names`: the heads of the first columns, which have texts.
+    - `numbers`: the heads of the other columns, which are aligned to the right.
+    - `rows`: the cells. Texts are made printable, and numbers get thousands separators.
+    - `stderr`: whether to print to stderr instead of stdout.
+    - `options`: arguments of the `Table` of rich.
+    """
     table = Table(title=title, title_justify="left", **options)
     for head in names:
         table.add_column(head, overflow="fold")
@@ -36,12 +42,13 @@ def print_table(
         texts = [printable(cell) for cell in row[: len(names)]]
         texts += [f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in row[len(names) :]]
         table.add_row(*map(Text, texts))
+    # Without a terminal, rich would cut tables to 80 columns.
     terminal = (sys.stderr if stderr else sys.stdout).isatty()
     Console(stderr=stderr, width=None if terminal else PIPED_WIDTH, highlight=False).print(table)
 
 
 def print_facts(facts: Mapping[str, str]) -> None:
-    """Print a line with each name and text of `facts` to stdout, with the texts below each other."""
+    """Print each name and text on a line of stdout, with the texts below each other."""
     width = max(map(len, facts))
     for name, value in facts.items():
         click.echo(printable(f"{name:<{width}}  {value}"))

@@ -1,4 +1,8 @@
-"""The output of `nmt train`: lines, or on a terminal a panel and lines above it that stay. Also the plan."""
+"""The output of `nmt train`: a line per event or, on a terminal, a panel with lasting lines above it. Also
+the plan of a dry run.
+
+An event is something that happened in a run, such as the progress of a step or a validation.
+"""
 
 import math
 import sys
@@ -26,27 +30,28 @@ if TYPE_CHECKING:
     from nmt_cli.training.setup.dry_run import Forecast
 
 SECONDS_BETWEEN_UPDATES = 0.25
-"""The shortest time between two updates of the panel, if only the step changed."""
+"""The minimum time between two updates of the panel for new steps."""
 
 MAX_WIDTH = 110
-"""Columns of the panel."""
+"""The maximum width of the panel, in columns."""
 
 
 class Reporter:
-    """Prints events of training to stderr, one line each. Events that users need not see have no line."""
+    """Prints the events of training to stderr, one line each. Events that a user does not need have no
+    line."""
 
     def __init__(self, quiet: bool, silent: bool = False) -> None:
-        """`quiet` prints only warnings. `silent` prints nothing, for all processes except the first."""
+        """`quiet` prints only warnings. `silent` prints nothing, for all processes of a run but the first."""
         self._quiet, self._silent = quiet, silent
 
     def __call__(self, event: Event) -> None:
-        """Print the line of an event, if the event has a line. With `quiet`, print only a `Warned`."""
+        """Print the line of an event, if it has one."""
         line = text(event)
         if line and (isinstance(event, Warned) or not self._quiet):
             self._print(line)
 
     def end(self, run: Path, complete: bool) -> None:
-        """Print that `run` is complete, or how to resume it. With `quiet`, print nothing."""
+        """Print that the run is complete, or how to resume it."""
         if not self._quiet:
             end = "complete" if complete else "stopped and saved. Run the same command again to resume."
             self._print(printable(f"{run}: {end}"))
@@ -55,7 +60,7 @@ class Reporter:
         self._show(lambda: click.echo(line, err=True))
 
     def _show(self, show: Callable[[], None]) -> None:
-        """Call `show`, unless `silent`. Once the terminal is closed, show nothing any more."""
+        """Call `show`, unless `silent`. After the terminal is closed, nothing is shown any more."""
         if self._silent:
             return
         try:
@@ -65,10 +70,10 @@ class Reporter:
 
 
 class LiveReporter(Reporter):
-    """Shows the events of a run on a terminal: the latest state in a panel, and lasting messages above it."""
+    """Shows the events of a run on a terminal: its state in a panel, and lasting messages above the panel."""
 
     def __init__(self, run: Path, console: Console, live: Live) -> None:
-        """`run` is the run folder. Lines are printed to `console`, and `live` shows the panel below them."""
+        """`console` prints lines, and `live` shows the panel below them."""
         super().__init__(quiet=False)
         self._run, self._console, self._live = run, console, live
         self._doing: Doing | None = None
@@ -77,7 +82,7 @@ class LiveReporter(Reporter):
         self._drawn = 0.0
 
     def __call__(self, event: Event) -> None:
-        """Show `Doing` and `Progress` in the panel. Print skipped steps and other events above it."""
+        """Show the state and the progress in the panel, and the lines of other events above it."""
         match event:
             case Doing(what):
                 changed = what != self._state
@@ -92,13 +97,13 @@ class LiveReporter(Reporter):
                 super().__call__(event)
 
     def end(self, run: Path, complete: bool) -> None:
-        """Draw the panel for the last time. Print that `run` is complete, or how to resume it."""
+        """Draw the panel for the last time, and print that the run is complete, or how to resume it."""
         self._state = "complete" if complete else "stopped"
         self._draw()
         super().end(run, complete)
 
     def panel(self) -> RenderableType:
-        """Return the panel with the state of the run, or "getting ready …" before a `Doing` event."""
+        """Return the panel, or the text "getting ready …" until the run has done something."""
         doing, progress = self._doing, self._progress
         if not doing:
             return Text("getting ready …", style="dim")
@@ -113,7 +118,7 @@ class LiveReporter(Reporter):
         return Panel(Group(*rows), title=title, title_align="left", border_style="dim", width=width)
 
     def _print(self, line: str) -> None:
-        """Print a line, which stays above the panel."""
+        """Print a line that stays above the panel."""
         style = "yellow" if line.startswith("Warning: ") else ""
         self._show(lambda: self._console.print(Text(line, style=style), soft_wrap=True))
 
@@ -126,9 +131,13 @@ class LiveReporter(Reporter):
 
 @contextmanager
 def shown_run(run: Path, quiet: bool, silent: bool) -> Iterator[Reporter]:
-    """Yield a reporter of events on stderr: a panel for `run` on a terminal that can redraw, otherwise lines.
-    `quiet` prints only warnings, `silent` nothing, both without a panel. The panel ends with the block."""
+    """Yield a reporter of the events of a run: with a panel on a terminal that can redraw, otherwise with
+    lines.
+
+    `quiet` prints only warnings, and `silent` nothing. The panel ends with the block.
+    """
     console = Console(stderr=True)
+    # A dumb terminal cannot move the cursor, so each update would be a new panel.
     if quiet or silent or not sys.stderr.isatty() or console.is_dumb_terminal:
         yield Reporter(quiet, silent)
         return
@@ -145,8 +154,7 @@ def shown_run(run: Path, quiet: bool, silent: bool) -> Iterator[Reporter]:
 
 
 def text(event: Event) -> str:
-    """Return the line of a note, a warning, the progress, the scores of a validation, or the cost of a run.
-    Return "" for other events."""
+    """Return the line of an event, or "" for events without a line."""
     match event:
         case Note(message):
             return printable(message)
@@ -175,7 +183,7 @@ def text(event: Event) -> str:
 
 
 def judgements(judged: Sequence[Judgement]) -> str:
-    """Return the name, the scores, their subset if any, and the perplexity of each validation set."""
+    """Return a text with the scores and the perplexity of each validation set."""
     texts = []
     for one in judged:
         scores = ", ".join(f"{score.name} {score.shown}" for score in one.scores)
@@ -185,8 +193,7 @@ def judgements(judged: Sequence[Judgement]) -> str:
 
 
 def show_forecast(forecast: "Forecast", devices: int, kind: str) -> None:
-    """Print the plan of a run on `devices` devices of a `kind`, such as "cuda", to stdout: parameters,
-    batches, padding, steps, warm-up, memory, checkpoints, FLOPs and time."""
+    """Print the plan of a run to stdout. `devices` is their number, and `kind` is "cpu" or "cuda"."""
     epoch, trial, disk = forecast.epoch, forecast.trial, forecast.disk
     frozen = forecast.parameters - forecast.trained
     dropped = f", {epoch.dropped:,} left out as too long" if epoch.dropped else ""
@@ -215,12 +222,14 @@ def show_forecast(forecast: "Forecast", devices: int, kind: str) -> None:
 
 
 def _epoch(number: int, corpus: str) -> str:
-    """Return "epoch 1" for `number` 0. With `corpus`, the mixed corpus whose epochs count, add "of NAME"."""
+    """Return "epoch 1" for `number` 0. If epochs count passes over one of several corpora, `corpus` is
+    added."""
     return f"epoch {number + 1} of {printable(corpus)}" if corpus else f"epoch {number + 1}"
 
 
 def _perplexity(event: Progress) -> str:
-    """Return e^`event.nll` as text, with fewer decimals if larger. From e^20 on, and for NaN, "huge"."""
+    """Return the perplexity as text, with fewer decimals the larger it is. From e^20 on, and for NaN, it is
+    "huge"."""
     # The number of e^20 is too wide for its column, and e^710 for a float.
     if not event.nll < 20:
         return "huge"
@@ -230,7 +239,7 @@ def _perplexity(event: Progress) -> str:
 
 
 def _steps(step: int, progress: Progress) -> RenderableType:
-    """Return a row with the step, the number of steps, a bar and the time left."""
+    """Return the row of the panel with the step, the number of steps, a bar, and the time left."""
     row = Table.grid(expand=True, padding=(0, 2, 0, 0))
     for ratio in (None, 1, None):
         row.add_column(ratio=ratio, no_wrap=True)
@@ -240,7 +249,7 @@ def _steps(step: int, progress: Progress) -> RenderableType:
 
 
 def _figures(progress: Progress) -> RenderableType:
-    """Return the latest measurements in two rows of four."""
+    """Return the rows of the panel with the latest measurements."""
     bleu = f"{progress.bleu[0]:.2f}, best {progress.bleu[1]:.2f}" if progress.bleu else "not yet"
     figures = {
         "loss": f"{progress.loss:.3f}",

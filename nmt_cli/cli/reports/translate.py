@@ -1,4 +1,7 @@
-"""The output of `nmt translate`: translations on stdout, progress and warnings on stderr."""
+"""The output of `nmt translate`: translations on stdout, progress and warnings on stderr.
+
+A candidate is one of several translations of a line, and a part is the translation of one of its sentences.
+"""
 
 import sys
 import time
@@ -24,19 +27,24 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
 MAX_LINES_ON_PAGE = 100
-"""Maximum number of lines on an attention page. Each adds tens of kilobytes."""
+"""The maximum number of lines on a page of attention. Each adds tens of kilobytes."""
 
 
 def as_text(translation: Translation, n_best: int, links: Sequence[str] | None = None) -> bytes:
-    """Return the text in a line. For `n_best` > 1, return a line "number ||| text ||| logprob= ... ||| score"
-    per candidate, with the number of the input line, from 0. The score is `rank_score`
-    if it is not None. `links`, unless None, has each candidate's alignment for a last column. Without
-    candidates, return a line with an empty text."""
+    """Return a translated line as it is printed.
+
+    With `n_best` = 1, this is the text. Otherwise, each candidate is a line "number ||| text ||| logprob= ...
+    ||| score", with the number of the input line from 0. The score is that of reranking if there was one.
+    Without candidates, the text is empty.
+
+    `links` has the word alignment of each candidate, for one more column, or is None.
+    """
     texts = [candidate.text for candidate in translation.candidates]
     columns = ["" if links is None else f" ||| {link}" for link in links or [""] * len(texts)]
     empty = "" if links is None else " ||| "
     if n_best == 1:
         return f"{translation.text}{columns[0] if columns else empty}\n".encode()
+    # From 0, as in Moses and Marian.
     number = translation.line.number - 1
     lines = [
         f"{number} ||| {candidate.text} ||| logprob= {candidate.log_probability:.6f} "
@@ -47,7 +55,8 @@ def as_text(translation: Translation, n_best: int, links: Sequence[str] | None =
 
 
 def as_json(translation: Translation, aligned: Sequence[int] | None) -> bytes:
-    """Return the translation as a JSON object on one line, with alignments `aligned` unless None."""
+    """Return a translated line as a JSON object. `aligned` is the alignment of its tokens, or None to leave
+    it out."""
     content: dict[str, Any] = {
         "line": translation.line.number,
         "hypotheses": [
@@ -72,25 +81,30 @@ def as_json(translation: Translation, aligned: Sequence[int] | None) -> bytes:
 
 
 class AttentionPage:
-    """Computes alignments from attention, if wanted, and collects the lines of the page of --attention."""
+    """Computes alignments of words if the settings request them, and collects the lines for the page of
+    --attention."""
 
     def __init__(self, file: BinaryIO | None, model: Model) -> None:
-        """Take alignments from the first model of `model`. If `file` is None, no page is written."""
+        """`file` is the page to write, or None for no page. Alignments are those of the first model of an
+        ensemble."""
         self._file, self._tokenizers, self._model = file, model.tokenizers, model.transformers[0]
         self._with_alignments = model.config.output.alignments
         self._pairs: list[tuple[str, list[int], list[int]]] = []
         self._left_out = 0
 
     def aligned(self, translation: Translation) -> list[int] | None:
-        """Return the index of the source token for each target token of the best candidate. Return None if
-        the setting `output.alignments` is off, and an empty list if there is no candidate."""
+        """Return the index of a source token for each target token of the best candidate.
+
+        Return None if the settings do not request alignments, and [] if there is no candidate.
+        """
         if not self._with_alignments:
             return None
         best = translation.candidates[:1]
         return alignment(self._model, *_tokens(translation, best[0])) if best else []
 
     def links(self, translation: Translation) -> list[str] | None:
-        """Return each candidate's word alignment, such as "0-0 1-2", or None without `output.alignments`."""
+        """Return the word alignment of each candidate, such as "0-0 1-2", or None if the settings do not
+        request alignments."""
         if not self._with_alignments:
             return None
         return [
@@ -101,8 +115,7 @@ class AttentionPage:
         ]
 
     def add(self, translation: Translation) -> None:
-        """Add the sentences of a translated line to the page, if there is a page. Skip a line without
-        candidates. If the page has `MAX_LINES_ON_PAGE` sentences, only count the line as left out."""
+        """Add a translated line to the page. Beyond `MAX_LINES_ON_PAGE`, lines are only counted."""
         if not self._file or not translation.candidates:
             return
         if len(self._pairs) >= MAX_LINES_ON_PAGE:
@@ -113,7 +126,7 @@ class AttentionPage:
             self._pairs.append((translation.line.raw, [*sentence.tokens], [*part.tokens]))
 
     def write(self) -> None:
-        """Write the page if there is a file. Print a message if lines were left out."""
+        """Write the page, and print a message if lines were left out. Do nothing if there is no page."""
         if not self._file:
             return
         write_attention_page(self._file, self._model, self._tokenizers, self._pairs)
@@ -124,21 +137,25 @@ class AttentionPage:
 def _tokens(
     translation: Translation, candidate: Candidate
 ) -> tuple[list[Sequence[int]], list[Sequence[int]]]:
-    """Return the tokens of the source and of the target, each as one sequence per part of the `candidate`."""
+    """Return the source tokens and the target tokens of a candidate, each as one sequence per part."""
     sources = [sentence.tokens for sentence in translation.line.sentences[: len(candidate.parts)]]
     return sources, [part.tokens for part in candidate.parts]
 
 
 class Reporter:
-    """Prints progress, warnings about lines and a summary to stderr. Use it in a `with` block."""
+    """Prints progress, warnings about lines, and a summary to stderr. Use it in a `with` block."""
 
     def __init__(self, model: Model, quiet: bool, *, prompt: bool) -> None:
-        """`model` translates. `quiet` prints only warnings and errors. `prompt` asks for input. Both omit the
-        bar."""
+        """Prepare the report.
+
+        - `model`: the model that translates.
+        - `quiet`: print only warnings and errors.
+        - `prompt`: ask for input first, because a person types it. Then there is no bar.
+        """
         self._model, self._quiet, self._prompt = model, quiet, prompt
         tokenizers = model.tokenizers
         self.odd = OddInput(tokenizers.recipe.kind, tokenizers.source.vocabulary)
-        """The check of the input."""
+        """The check for input that does not suit the model."""
 
         self._degenerate, self._too_long, self._prefixes = Degenerate(), Noted(), Noted()
         self.failed = Noted()
@@ -152,7 +169,7 @@ class Reporter:
             self._bar = bars()
 
     def __enter__(self) -> Self:
-        """Show the bar if there is one, or else the prompt."""
+        """Show the bar or the prompt."""
         if self._bar:
             self._bar.start()
             self._bar.add_task("translating", total=None)
@@ -163,21 +180,25 @@ class Reporter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Remove the bar. Print the summary, unless the block ended with an error."""
+        """Remove the bar. Print the summary, unless the block has raised an error."""
         if self._bar:
             self._bar.stop()
         if kind is None:
             self._end()
 
     def line(self, translation: Translation) -> None:
-        """Count a translated line and its problems, and update the bar. Warn once of odd input and of workers
-        that died. Print an error if the line did not fit into memory."""
+        """Count a translated line and its problems, and update the bar.
+
+        An error is printed if the line did not fit into memory. Odd input, and a worker that died, cause one
+        warning each.
+        """
         line = translation.line
         self._lines += 1
         self._degenerate.add(line.number, translation.flags)
         ids = line.sentences[0].tokens if line.sentences else ()
         if warning := self.odd.warning(line.number, line.raw, ids):
             warn(warning)
+        # Only counted. The summary names all such lines, so a message for each would repeat it.
         if line.too_long:
             self._too_long.add(line.number)
         if line.prefix_unknown:
@@ -195,9 +216,8 @@ class Reporter:
             self._bar.update(self._bar.task_ids[0], completed=self._lines)
 
     def _end(self) -> None:
-        """Print the summary. Warn of degenerate translations, lines too long, unknown prefixes and replaced
-        characters. Print an error about lines that did not fit into memory. Unless `quiet` or with a prompt,
-        print the number of lines, the time and the rate."""
+        """Print the warnings about all lines, and the number of lines, the time and the rate. With `quiet` or
+        a prompt, print only the warnings."""
         for warning in self._degenerate.report():
             warn(warning)
         if self._too_long.count:
