@@ -16,7 +16,7 @@ MIN_COUNT = 2
 """The minimum count of a pair that is merged."""
 
 
-class Candidate(tuple[int, Merge]):
+class CountedPair(tuple[int, Merge]):
     """A pair of pieces with its count, ordered for a heap: the highest count comes first. Among equal counts,
     the pair that is last in the order of strings comes first, as in subword-nmt."""
 
@@ -27,7 +27,7 @@ class Candidate(tuple[int, Merge]):
         return self > other
 
 
-class Corpus:
+class CountedWords:
     """Words in pieces with their counts, and the count of each pair of adjacent pieces."""
 
     def __init__(self, counts: dict[str, int]) -> None:
@@ -78,27 +78,27 @@ def learn_codes(counts: Counter[str], merges: int) -> str:
     """
     # Merges of a word that contains the learner's end mark could not be distinguished from others.
     words = {word: count for word, count in counts.items() if WORD_END not in word}
-    learnt = islice(_merges(Corpus(words)), merges)
+    learnt = islice(_merges(CountedWords(words)), merges)
     return "\n".join([HEADER, *(f"{left} {right}" for left, right in learnt)]) + "\n"
 
 
-def _merges(corpus: Corpus) -> Iterator[Merge]:
-    """Yield the merges of `corpus` in order, and apply each to it. End when no pair occurs twice."""
-    heap: list[Candidate] = []
-    changed = set(corpus.pairs)
+def _merges(words: CountedWords) -> Iterator[Merge]:
+    """Yield the merges of `words` in order, and apply each to it. End when no pair occurs twice."""
+    heap: list[CountedPair] = []
+    changed = set(words.pairs)
     while True:
         for pair in changed:
-            if corpus.pairs[pair] >= MIN_COUNT:
-                heapq.heappush(heap, Candidate((corpus.pairs[pair], pair)))
+            if words.pairs[pair] >= MIN_COUNT:
+                heapq.heappush(heap, CountedPair((words.pairs[pair], pair)))
         if not heap:
             return
         count, best = heapq.heappop(heap)
         # A count only falls after the merge that creates its pair. So counts in the heap may be too high.
-        if count > corpus.pairs[best]:
+        if count > words.pairs[best]:
             changed = {best}
         else:
             yield best
-            changed = corpus.merge(*best)
+            changed = words.merge(*best)
 
 
 def _joined(pieces: list[str], left: str, right: str) -> list[str]:
