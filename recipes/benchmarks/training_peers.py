@@ -23,6 +23,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from nmt_cli.config import preset_path
 from nmt_cli.data.batching.plan import Indices
+from nmt_cli.data.batching.planner import EveryPairOnce
 from nmt_cli.data.batching.schedule import Batches
 from nmt_cli.data.config import BatchConfig
 from nmt_cli.data.dataset import TOKENIZERS, Dataset, Sentences, open_dataset
@@ -169,7 +170,8 @@ def train_marian(dataset: Dataset, preset: str) -> None:
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, betas=BETAS, eps=EPSILON, fused=True)
     train = dataset.splits["train"]
     with tempfile.TemporaryDirectory() as folder:
-        batches = Batches(train, BatchConfig(tokens=TOKENS), 1, Path(folder), planner=True)
+        plan = EveryPairOnce(len(train), BatchConfig(tokens=TOKENS), seed=1)
+        batches = Batches(train, plan, Path(folder), planner=True)
         for batch in batches.starting():
             source = _padded(train.source, batch.pairs, entries)
             target = _padded(train.target, batch.pairs, IGNORED)

@@ -56,5 +56,5 @@ def batches_of(shards: Sequence[Shard]) -> list[list[int]]:
 
 
 def first_batches(running: Iterator[GlobalBatch], count: int) -> list[tuple[Any, ...]]:
-    """Return (epoch, number, pairs, dropped, report of the mixture) of the next `count` batches."""
-    return [(b.epoch, b.number, b.pairs.tolist(), b.dropped, b.mixed) for b in islice(running, count)]
+    """Return (epoch, number, pairs, dropped, pairs of each corpus) of the next `count` batches."""
+    return [(b.epoch, b.number, b.pairs.tolist(), b.dropped, b.corpora) for b in islice(running, count)]

@@ -10,7 +10,7 @@ import torch
 
 from nmt_cli.data.batching.batch import MicroBatch, Rounding, assemble, halved
 from nmt_cli.data.batching.cut import micro_batches, share
-from nmt_cli.data.batching.mixed_plan import Mixed
+from nmt_cli.data.batching.mixture import CorpusCounts
 from nmt_cli.data.batching.schedule import Batches, GlobalBatch
 from nmt_cli.data.dataset import Split
 from nmt_cli.runtime.memory import has_own_memory
@@ -58,8 +58,8 @@ class LocalBatch:
     dropped: int
     """Pairs dropped as too long in the shards of the epoch so far, including this batch's shard."""
 
-    mixed: Mixed | None = None
-    """Report of the mixture, if corpora are mixed."""
+    corpora: CorpusCounts | None = None
+    """The pairs of each corpus, if corpora are mixed."""
 
 
 class Loader:
@@ -152,5 +152,5 @@ def prepare(split: Split, batch: GlobalBatch, cut: Cut) -> LocalBatch:
         source_tokens=int(source.sum()),
         target_tokens=int(target.sum()),
         dropped=batch.dropped,
-        mixed=batch.mixed,
+        corpora=batch.corpora,
     )

@@ -4,12 +4,12 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import repeat
 from pathlib import Path
 from threading import Event
 
-from nmt_cli.data.batching.mixed_plan import Mixed, MixedPlan
-from nmt_cli.data.batching.plan import Indices, Shard, plan_shard, shard_count
+from nmt_cli.data.batching.mixture import CorpusCounts
+from nmt_cli.data.batching.plan import Indices, Shard
+from nmt_cli.data.batching.planner import Plan
 from nmt_cli.data.batching.resegment import Resegmented
 from nmt_cli.data.config import BatchConfig
 from nmt_cli.data.dataset import Split
@@ -33,31 +33,33 @@ class GlobalBatch:
     dropped: int
     """Pairs dropped as too long in the shards of the epoch so far, the shard of this batch included."""
 
-    mixed: Mixed | None = None
-    """Report of the mixture, if corpora are mixed."""
+    corpora: CorpusCounts | None = None
+    """The pairs of each corpus, if corpora are mixed."""
 
 
 class Batches:
-    """The global batches of a split, equal in every process. The processes of a machine share `folder`, which
-    no other run uses. The process with `planner` writes each shard there in advance. Others wait while
-    `planner_at_work` says that the planner runs. `mixed` plans a mixture. `resegmented` segments the split
-    again every epoch, and `close` closes it."""
+    """The global batches of a split, equal in every process of a run. One process of each machine plans the
+    shards in advance, and writes them to files that the other processes of the machine read."""
 
     def __init__(
         self,
         split: Split,
-        config: BatchConfig,
-        seed: int,
+        plan: Plan,
         folder: Path,
         *,
         planner: bool,
-        mixed: MixedPlan | None = None,
         resegmented: Resegmented | None = None,
         planner_at_work: Callable[[], bool] = lambda: True,
     ) -> None:
-        self._split, self._resegmented, self._mixed = split, resegmented, mixed
-        self._config, self._seed, self._folder = config, seed, folder
-        self._planner_at_work = planner_at_work
+        """Start with no shard planned. `close` has to be called.
+
+        folder: for the files of shards. The processes of a machine share it, and no other run uses it.
+        planner: whether this process plans the shards.
+        resegmented: segments the split again in every epoch. `close` closes it.
+        planner_at_work: whether the process that plans still runs. The others wait for it.
+        """
+        self._split, self._plan, self._folder = split, plan, folder
+        self._resegmented, self._planner_at_work = resegmented, planner_at_work
         self._executor = ThreadPoolExecutor(1, "plan") if planner else None
         self._planned: dict[Path, Future[None]] = {}
         self._closed = Event()
@@ -69,13 +71,13 @@ class Batches:
         taken = 0
         while True:
             first = dropped = 0
-            for index in range(self._shards(epoch)):
+            for index in range(self._plan.shards(epoch)):
                 shard = self._shard(epoch, index)
                 dropped += shard.dropped
                 start = min(max(number - first, 0), len(shard))
-                reports = self._mixed.reports(epoch, index, shard, start) if self._mixed else repeat(None)
-                for batch, mixed in zip(range(start, len(shard)), reports, strict=False):
-                    yield GlobalBatch(epoch, first + batch, shard.batch(batch), dropped, mixed)
+                counts = self._plan.counts(epoch, index, shard, start)
+                for batch, corpora in zip(range(start, len(shard)), counts, strict=True):
+                    yield GlobalBatch(epoch, first + batch, shard.batch(batch), dropped, corpora)
                     taken += 1
                 first += len(shard)
                 # Ranks may be at different steps, so the files of finished shards stay for a while.
@@ -83,7 +85,7 @@ class Batches:
                 while taken - finished[0][0] > KEPT_BATCHES:
                     self._forget(*finished.popleft()[1:])
             if not first:
-                raise all_too_long(dropped, self._config)
+                raise all_too_long(dropped, self._plan.batch)
             epoch, number = epoch + 1, 0
 
     def split(self, epoch: int) -> Split:
@@ -99,33 +101,26 @@ class Batches:
         if self._executor:
             self._executor.shutdown(cancel_futures=True)
 
-    def _shards(self, epoch: int) -> int:
-        return self._mixed.rounds(epoch) if self._mixed else shard_count(len(self._split), self._config)
-
     def _shard(self, epoch: int, index: int) -> Shard:
         """Return a shard. The planner plans it, and starts on the next. Others wait for the shard's file."""
         path = self._path(epoch, index)
         if self._executor:
-            self._plan(self._executor, epoch, index).result()
+            self._begin(self._executor, epoch, index).result()
             if self._resegmented:
                 # Segmenting an epoch takes long, so it starts an epoch ahead.
                 self._resegmented.begin(epoch + 1)
-            following = (epoch, index + 1) if index + 1 < self._shards(epoch) else (epoch + 1, 0)
-            self._plan(self._executor, *following)
+            is_last = index + 1 == self._plan.shards(epoch)
+            self._begin(self._executor, *((epoch + 1, 0) if is_last else (epoch, index + 1)))
         else:
             self._await(path)
         return Shard.load(path)
 
-    def _plan(self, executor: ThreadPoolExecutor, epoch: int, index: int) -> Future[None]:
+    def _begin(self, executor: ThreadPoolExecutor, epoch: int, index: int) -> Future[None]:
         """Start to plan a shard in the background, if not started before. Return the future of the plan."""
 
         def work() -> None:
             self._folder.mkdir(parents=True, exist_ok=True)
-            split = self.split(epoch)
-            if self._mixed:
-                self._mixed.round(split, epoch, index).save(path)
-            else:
-                plan_shard(split, self._config, self._seed, epoch, index).save(path)
+            self._plan.shard(self.split(epoch), epoch, index).save(path)
 
         path = self._path(epoch, index)
         if path not in self._planned:
@@ -151,7 +146,7 @@ class Batches:
         path = self._path(epoch, index)
         if self._planned.pop(path, None):
             path.unlink(missing_ok=True)
-        if self._resegmented and index + 1 == self._shards(epoch):
+        if self._resegmented and index + 1 == self._plan.shards(epoch):
             self._resegmented.forget(epoch)
 
     def _path(self, epoch: int, index: int) -> Path:

@@ -11,7 +11,7 @@ from torch import Tensor
 from nmt_cli.checkpoints.model_folder import GUIDED, TERMS, Identity, shareable
 from nmt_cli.corpus.files import sha256
 from nmt_cli.data.batching.loader import Cut, Loader
-from nmt_cli.data.batching.mixed_plan import mixed_plan
+from nmt_cli.data.batching.planner import plan_of
 from nmt_cli.data.batching.resegment import Resegmented
 from nmt_cli.data.batching.schedule import Batches
 from nmt_cli.data.dataset import TOKENIZERS, TRAIN, Dataset
@@ -155,9 +155,9 @@ def build_loader(
     host = socket.gethostname()  # the ranks of a machine read the plan of its first process
     folders = group.gather((host, own_folder))
     folder = Path(own_folder or next(path for machine, path in folders if path and machine == host))
-    mixed = mixed_plan(dataset, config.batch, config.mixing, config.training.seed)
-    if mixed:
-        shares = ", ".join(f"{name} {share:.3g}" for name, share in mixed.mixture.fractions().items())
+    plan = plan_of(dataset, config.batch, config.mixing, config.training.seed)
+    if plan.shares:
+        shares = ", ".join(f"{name} {share:.3g}" for name, share in plan.shares.items())
         report(Note(f"shares of the pairs: {shares}"))
     resegmented = None
     if config.sampling.enabled or config.augment.enabled:
@@ -168,9 +168,10 @@ def build_loader(
             augment=config.augment,
         )
     batches = Batches(
-        *(dataset.splits[TRAIN], config.batch, config.training.seed, folder),
+        dataset.splits[TRAIN],
+        plan,
+        folder,
         planner=planner,
-        mixed=mixed,
         resegmented=resegmented,
         planner_at_work=lambda: is_locked(folder),
     )

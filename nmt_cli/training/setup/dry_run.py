@@ -9,8 +9,7 @@ import torch
 
 from nmt_cli.data.batching.batch import MicroBatch
 from nmt_cli.data.batching.loader import Cut, prepare
-from nmt_cli.data.batching.mixed_plan import MixedPlan, mixed_plan
-from nmt_cli.data.batching.plan import plan_shard, shard_count
+from nmt_cli.data.batching.planner import Plan, plan_of
 from nmt_cli.data.batching.schedule import GlobalBatch
 from nmt_cli.data.dataset import TRAIN, Split, open_dataset
 from nmt_cli.model.cost import parameters, training_flops
@@ -121,8 +120,8 @@ def forecast(
         trainer = build_trainer(identity, config, precision, single, report, fresh=True)
         position = take(to_take, trainer, identity) if to_take else Position()
         trial = try_longest(trainer, split, first_cut(config, device, Process(world=devices)), report)
-    mixed = mixed_plan(dataset, config.batch, config.mixing, config.training.seed)
-    epoch = _epoch(split, config, mixed, trial.cut)
+    plan = plan_of(dataset, config.batch, config.mixing, config.training.seed)
+    epoch = _epoch(split, plan, trial.cut)
     count, trained_count = parameters(trainer.model), sum(p.numel() for p in trained(trainer.model))
     steps, seconds = estimate(split, config, trial, position, epoch.pairs, epoch.batches)
     if problem := long_warmup(config, position.step + steps):
@@ -157,17 +156,14 @@ def _warmup(config: TrainConfig, steps: int, seconds: float) -> int:
     return min(warmup, int(SHORT_WARMUP * 3600 * config.training.max_hours * steps / seconds))
 
 
-def _epoch(split: Split, config: TrainConfig, mixed: MixedPlan | None, cut: Cut) -> Epoch:
+def _epoch(split: Split, plan: Plan, cut: Cut) -> Epoch:
     """Plan the whole first epoch, and return its numbers. Cut up to `SAMPLED` batches of the first shard,
-    evenly spread, into micro-batches. With `mixed`, a shard is a round of the mixture."""
+    evenly spread, into micro-batches."""
     batches = pairs = dropped = 0
     tokens = [0, 0]
     parts: list[MicroBatch] = []
-    for number in range(mixed.rounds(0) if mixed else shard_count(len(split), config.batch)):
-        if mixed:
-            shard = mixed.round(split, 0, number)
-        else:
-            shard = plan_shard(split, config.batch, config.training.seed, 0, number)
+    for number in range(plan.shards(0)):
+        shard = plan.shard(split, 0, number)
         batches, pairs, dropped = batches + len(shard), pairs + len(shard.pairs), dropped + shard.dropped
         for side, lengths in enumerate(split.lengths(shard.pairs)):
             tokens[side] += int(lengths.sum())
@@ -183,7 +179,7 @@ def _epoch(split: Split, config: TrainConfig, mixed: MixedPlan | None, cut: Cut)
         dropped=dropped,
         source_tokens=tokens[0],
         target_tokens=tokens[1],
-        of=mixed.mixture.names[mixed.mixture.counted] if mixed else "",
+        of=plan.counted,
         micro_batches=len(parts) / len(sampled),
         filler=filler / (filler + real),
     )

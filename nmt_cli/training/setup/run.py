@@ -10,7 +10,7 @@ import torch
 
 from nmt_cli.checkpoints.run_folder import set_copies_aside
 from nmt_cli.data.batching.loader import Cut, Loader
-from nmt_cli.data.batching.mixed_plan import mixed_plan
+from nmt_cli.data.batching.planner import plan_of
 from nmt_cli.data.batching.resegment import refuse_no_effect, samplers
 from nmt_cli.data.dataset import TOKENIZERS, TRAIN, Dataset, open_dataset
 from nmt_cli.data.guard import DatasetGuard
@@ -207,8 +207,7 @@ def _tried_cut(run: Path, dataset: Dataset, snapshot: Snapshot, validator: Valid
     if begins:
         pairs = len(split)
         if config.training.max_epochs:  # only then does the length of an epoch matter
-            mixed = mixed_plan(dataset, config.batch, config.mixing, config.training.seed)
-            pairs = mixed.mixture.pairs_of_epoch if mixed else pairs
+            pairs = plan_of(dataset, config.batch, config.mixing, config.training.seed).pairs_of_epoch
         preflight(run, snapshot, validator, split, trial, pairs, report)
         group.meet("trying out")  # the first rank saves a checkpoint meanwhile
     return trial.cut
@@ -264,7 +263,7 @@ def refuse_unfit(dataset: Dataset, config: TrainConfig) -> None:
             f"{dataset.folder} has no alignments for training.guided_alignment. Make it again with "
             "--set corpus.align=true."
         )
-    mixed_plan(dataset, config.batch, config.mixing, config.training.seed)
+    plan_of(dataset, config.batch, config.mixing, config.training.seed)
     if config.sampling.enabled or config.augment.enabled:
         tokenizers = load_tokenizers(dataset.folder / TOKENIZERS)
         samplers(tokenizers, config.sampling)

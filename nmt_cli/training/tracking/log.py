@@ -117,8 +117,8 @@ def _step_facts(number: int, rate: float, batch: LocalBatch) -> dict[str, Any]:
         "pairs": batch.pairs,
         "filler": round(filler / max(filler + real, 1), 5),  # of this rank
     }
-    if mixed := batch.mixed:
-        facts |= {"epoch_of": mixed.counted, "corpus_pairs": mixed.pairs, "corpus_epochs": mixed.epochs}
+    if corpora := batch.corpora:
+        facts |= {"epoch_of": corpora.counted, "corpus_pairs": corpora.pairs, "corpus_epochs": corpora.epochs}
     return facts
 
 

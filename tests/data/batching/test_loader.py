@@ -15,6 +15,7 @@ import torch
 from nmt_cli.data.batching import loader as loader_module
 from nmt_cli.data.batching.batch import MicroBatch, Rounding, assemble
 from nmt_cli.data.batching.loader import AHEAD, Cut, Loader, LocalBatch
+from nmt_cli.data.batching.planner import EveryPairOnce
 from nmt_cli.data.batching.schedule import Batches
 from nmt_cli.data.config import BatchConfig
 from nmt_cli.data.dataset import Split
@@ -34,7 +35,8 @@ def split(split_of: SplitOf) -> Split:
 
 @contextmanager
 def loading(split: Split, folder: Path, cut: Cut, **position: Any) -> Iterator[Loader]:
-    batches = Batches(split, BatchConfig(tokens=300, longest=28), 1, folder, planner=True)
+    plan = EveryPairOnce(len(split), BatchConfig(tokens=300, longest=28), seed=1)
+    batches = Batches(split, plan, folder, planner=True)
     with closing(Loader(batches, cut, CPU, **position)) as loader:
         yield loader
 
@@ -149,7 +151,8 @@ def test_an_error_in_the_thread_reaches_the_reader(
 @pytest.mark.parametrize("planner", [True, False], ids=["with its queue full", "waiting for a plan"])
 def test_closing_ends_the_thread(tmp_path: Path, split: Split, planner: bool) -> None:
     before = set(threading.enumerate())
-    batches = Batches(split, BatchConfig(tokens=300), 1, tmp_path, planner=planner)
+    plan = EveryPairOnce(len(split), BatchConfig(tokens=300), seed=1)
+    batches = Batches(split, plan, tmp_path, planner=planner)
     loader = Loader(batches, Cut(0, 1, 100), CPU)
     time.sleep(0.1)
     started = set(threading.enumerate()) - before

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from nmt_cli.data.batching.cut import share
-from nmt_cli.data.batching.mixed_plan import mixed_plan
+from nmt_cli.data.batching.planner import plan_of
 from nmt_cli.data.batching.schedule import Batches
 from nmt_cli.data.config import BatchConfig, MixingConfig
 from nmt_cli.data.dataset import Dataset
@@ -84,16 +84,16 @@ def dataset_of(corpora: str, split_of: SplitOf) -> Dataset:
 
 def digest(dataset: Dataset, batch: BatchConfig, mixing: MixingConfig, seed: int, folder: Path) -> str:
     """Return a hash of all global batches of `EPOCHS` epochs, of each rank's part, and of their reports."""
-    split, plan = dataset.splits["train"], mixed_plan(dataset, batch, mixing, seed)
+    split, plan = dataset.splits["train"], plan_of(dataset, batch, mixing, seed)
     written = hashlib.sha256()
-    with closing(Batches(split, batch, seed, folder, planner=True, mixed=plan)) as batches:
+    with closing(Batches(split, plan, folder, planner=True)) as batches:
         for one in takewhile(lambda one: one.epoch < EPOCHS, batches.starting()):
             lengths = split.lengths(one.pairs)
             parts = [part for world in WORLDS for part in share(*lengths, world)]
             place = np.array([one.epoch, one.number, one.dropped])
             for numbers in (place, one.pairs, *parts):
                 written.update(np.array([len(numbers), *numbers]).astype("<i8").tobytes())
-            report = asdict(one.mixed) if one.mixed else None
+            report = asdict(one.corpora) if one.corpora else None
             written.update(json.dumps(report, sort_keys=True).encode())
     return written.hexdigest()[:16]
 

@@ -11,6 +11,7 @@ import pytest
 
 from nmt_cli.data.batching import resegment as resegment_module
 from nmt_cli.data.batching import schedule
+from nmt_cli.data.batching.planner import EveryPairOnce
 from nmt_cli.data.batching.resegment import UNCHANGED, Resegmented, refuse_no_effect
 from nmt_cli.data.batching.schedule import Batches
 from nmt_cli.data.config import BatchConfig
@@ -26,6 +27,7 @@ Resegment = Callable[..., AbstractContextManager[Resegmented]]
 
 CONFIG = SamplingConfig(source_dropout=0.3, target_dropout=0.3)
 BATCHES = BatchConfig(tokens=150, longest=24, shard_pairs=100)
+PLAN = EveryPairOnce(300, BATCHES, seed=1)
 
 
 @pytest.fixture(scope="module")
@@ -139,7 +141,7 @@ def test_a_dataset_that_was_made_again_meanwhile_is_refused(
 def batches(dataset: Dataset, resegmented: Resegment, tmp_path: Path) -> Iterator[Batches]:
     with resegmented() as epochs:
         split = dataset.splits["train"]
-        with closing(Batches(split, BATCHES, 1, tmp_path, planner=True, resegmented=epochs)) as batches:
+        with closing(Batches(split, PLAN, tmp_path, planner=True, resegmented=epochs)) as batches:
             yield batches
 
 
@@ -171,7 +173,7 @@ def test_a_run_resumes_within_any_epoch_as_if_never_stopped(
         folder = tmp_path / f"{done}"
         with (
             resegmented(folder=folder) as epochs,
-            closing(Batches(split, BATCHES, 1, folder, planner=True, resegmented=epochs)) as again,
+            closing(Batches(split, PLAN, folder, planner=True, resegmented=epochs)) as again,
         ):
             assert first_batches(again.starting(epoch, number), 10) == expected[done : done + 10]
 
@@ -198,7 +200,7 @@ def test_closing_ends_planning_that_waits_for_an_epoch(
 
     monkeypatch.setattr(Resegmented, "_write", counting)
     with resegmented() as epochs:
-        batches = Batches(dataset.splits["train"], BATCHES, 1, tmp_path, planner=True, resegmented=epochs)
+        batches = Batches(dataset.splits["train"], PLAN, tmp_path, planner=True, resegmented=epochs)
         for epoch in range(1000):
             epochs.begin(epoch)
         batches.close()
@@ -211,7 +213,7 @@ def test_other_ranks_of_a_machine_read_the_same_epochs(
     split = dataset.splits["train"]
     with (
         resegmented(workers=0) as epochs,
-        closing(Batches(split, BATCHES, 1, tmp_path, planner=False, resegmented=epochs)) as others,
+        closing(Batches(split, PLAN, tmp_path, planner=False, resegmented=epochs)) as others,
     ):
         for mine, theirs in islice(zip(batches.starting(), others.starting(), strict=True), 60):
             assert mine.pairs.tolist() == theirs.pairs.tolist()

@@ -21,6 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from nmt_cli.checkpoints.model_folder import Identity
 from nmt_cli.data.batching.batch import Rounding, assemble
 from nmt_cli.data.batching.loader import Cut, Loader, LocalBatch, prepare
+from nmt_cli.data.batching.planner import EveryPairOnce
 from nmt_cli.data.batching.schedule import Batches, GlobalBatch
 from nmt_cli.data.config import BatchConfig
 from nmt_cli.data.dataset import Dataset, Split
@@ -52,7 +53,8 @@ def split(dataset: Dataset) -> Split:
 @pytest.fixture(scope="module")
 def loader(tmp_path_factory: pytest.TempPathFactory, split: Split) -> Iterator[Loader]:
     """Return a loader, which halves steps."""
-    batches = Batches(split, BatchConfig(), 1, tmp_path_factory.mktemp("plan"), planner=True)
+    plan = EveryPairOnce(len(split), BatchConfig(), seed=1)
+    batches = Batches(split, plan, tmp_path_factory.mktemp("plan"), planner=True)
     with closing(Loader(batches, WHOLE, CPU)) as loader:
         yield loader
 

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nmt_cli.config import read
-from nmt_cli.data.batching.mixed_plan import MixedPlan, mixed_plan
+from nmt_cli.data.batching.planner import Plan, plan_of
 from nmt_cli.data.batching.schedule import Batches
 from nmt_cli.data.config import BatchConfig, MixingConfig
 from nmt_cli.data.dataset import Dataset, Split
@@ -53,15 +53,15 @@ def mixing(**settings: str) -> MixingConfig:
     return read(TrainConfig, None, [f"mixing.{key}={value}" for key, value in settings.items()]).mixing
 
 
-def plan_of(dataset: Dataset, config: MixingConfig, batch: BatchConfig = CONFIG, seed: int = 1) -> MixedPlan:
-    plan = mixed_plan(dataset, batch, config, seed)
-    assert plan
+def mixed(dataset: Dataset, config: MixingConfig, batch: BatchConfig = CONFIG, seed: int = 1) -> Plan:
+    plan = plan_of(dataset, batch, config, seed)
+    assert plan.counted
     return plan
 
 
-def planned(plan: MixedPlan, split: Split, *epochs: int) -> list[list[int]]:
+def planned(plan: Plan, split: Split, *epochs: int) -> list[list[int]]:
     """Return the batches of these epochs."""
-    return batches_of([plan.round(split, epoch, n) for epoch in epochs for n in range(plan.rounds(epoch))])
+    return batches_of([plan.shard(split, epoch, n) for epoch in epochs for n in range(plan.shards(epoch))])
 
 
 def corpus_of(sizes: Sequence[int]) -> Callable[[int], int]:
@@ -81,7 +81,7 @@ def test_any_200_steps_have_the_requested_shares(
 ) -> None:
     split = split_of(lengths_of(sizes, seed))
     weight_of = dict(zip(NAMES, weights[: len(sizes)], strict=False))
-    plan = plan_of(dataset_of(split, sizes), MixingConfig(weights=weight_of), seed=seed)
+    plan = mixed(dataset_of(split, sizes), MixingConfig(weights=weight_of), seed=seed)
     batches: list[list[int]] = []
     for epoch in count():
         batches += planned(plan, split, epoch)
@@ -106,7 +106,7 @@ def test_every_pair_of_a_corpus_comes_once_before_any_comes_again(
     lengths = lengths_of(sizes, seed)
     split, corpus = split_of(lengths), corpus_of(sizes)
     weight_of = dict(zip(NAMES, weights[: len(sizes)], strict=False))
-    plan = plan_of(dataset_of(split, sizes), MixingConfig(weights=weight_of), seed=seed)
+    plan = mixed(dataset_of(split, sizes), MixingConfig(weights=weight_of), seed=seed)
     fitting = Counter(corpus(n) for n, pair in enumerate(lengths) if max(pair) <= CONFIG.longest)
     stream: dict[int, list[int]] = {n: [] for n in range(len(sizes))}
     for batch in planned(plan, split, *range(3)):
@@ -126,7 +126,7 @@ def test_batches_are_as_full_as_without_mixing_and_have_pairs_of_similar_length(
 ) -> None:
     split, config = split_of(natural_lengths), BatchConfig(tokens=2000)
     dataset = dataset_of(split, [5_000, 15_000])
-    plan = plan_of(dataset, mixing(weights="{bitext=1, synthetic=3}"), config)
+    plan = mixed(dataset, mixing(weights="{bitext=1, synthetic=3}"), config)
     batches = planned(plan, split, 0)
     fullest = [max(sum(natural_lengths[i][side] for i in batch) for side in (0, 1)) for batch in batches]
     assert np.mean(fullest) > 1940
@@ -149,8 +149,8 @@ def test_temperature_weighs_by_size_of_corpora_or_tags(
     sizes = [800, 100, 100]
     split = split_of([(5, 5)] * 1000)
     dataset = dataset_of(split, sizes, tag=["<2de>", "<2fr>", "<2fr>"])
-    plan = plan_of(dataset, mixing(temperature=str(temperature), over=over))
-    actual = [*plan.mixture.fractions().values()]
+    plan = mixed(dataset, mixing(temperature=str(temperature), over=over))
+    actual = [*plan.shares.values()]
     assert actual == pytest.approx([share / sum(shares) for share in shares], abs=0.02)
 
 
@@ -160,14 +160,16 @@ def test_settings_override_the_weights_of_the_dataset(split_of: SplitOf) -> None
         (MixingConfig(), {"bitext": 0.25, "synthetic": 0.75}),
         (mixing(weights="{bitext=1}"), {"bitext": 1.0}),
     ):
-        assert plan_of(dataset, config).mixture.fractions() == shares
+        assert mixed(dataset, config).shares == shares
 
 
 def test_without_settings_and_weights_nothing_is_mixed(split_of: SplitOf) -> None:
     split = split_of([(5, 5)] * 100)
-    assert mixed_plan(dataset_of(split, [50, 50]), CONFIG, MixingConfig(), 1) is None
     old = Dataset(Path(), {"splits": {"train": {}}}, {"train": split})
-    assert mixed_plan(old, CONFIG, MixingConfig(), 1) is None
+    for dataset in (dataset_of(split, [50, 50]), old):
+        plan = plan_of(dataset, CONFIG, MixingConfig(), 1)
+        assert (plan.counted, plan.shares, plan.pairs_of_epoch) == ("", {}, 100)
+        assert sorted(pair for batch in planned(plan, split, 0) for pair in batch) == [*range(100)]
 
 
 @pytest.mark.parametrize(
@@ -186,68 +188,68 @@ def test_settings_that_do_not_fit_the_dataset_are_refused(
     split_of: SplitOf, settings: Mapping[str, str], message: str
 ) -> None:
     dataset = dataset_of(split_of([(5, 5)] * 100), [50, 50])
-    assert message in refusal(mixed_plan, dataset, CONFIG, mixing(**settings), 1)
+    assert message in refusal(plan_of, dataset, CONFIG, mixing(**settings), 1)
 
 
 def test_a_corpus_of_long_pairs_cannot_have_a_weight(split_of: SplitOf) -> None:
     dataset = dataset_of(split_of([(5, 5)] * 50 + [(5, 40)] * 50), [50, 50])
     with pytest.raises(UserError, match="Corpus synthetic has a weight, but all its 50 pairs are too long"):
-        mixed_plan(dataset, CONFIG, mixing(weights="{bitext=1, synthetic=1}"), 1)
+        plan_of(dataset, CONFIG, mixing(weights="{bitext=1, synthetic=1}"), 1)
 
 
 def test_a_corpus_without_pairs_cannot_have_a_weight(split_of: SplitOf) -> None:
     dataset = dataset_of(split_of([(5, 5)] * 50), [50, 0])
     with pytest.raises(UserError, match="Corpus synthetic has a weight, but the filters of nmt preprocess"):
-        mixed_plan(dataset, CONFIG, mixing(weights="{bitext=1, synthetic=1}"), 1)
+        plan_of(dataset, CONFIG, mixing(weights="{bitext=1, synthetic=1}"), 1)
 
 
 @pytest.fixture(scope="module")
-def mixed(split_of: SplitOf) -> Dataset:
+def corpora(split_of: SplitOf) -> Dataset:
     return dataset_of(split_of(lengths_of(SHORT)), SHORT)
 
 
 def batches(dataset: Dataset, folder: Path, *, planner: bool = True, seed: int = 1) -> Batches:
     config = BatchConfig(tokens=600, longest=28, shard_pairs=400)
-    plan = mixed_plan(dataset, config, mixing(weights="{bitext=2, synthetic=1, web=1}"), seed)
-    return Batches(dataset.splits["train"], config, seed, folder, planner=planner, mixed=plan)
+    plan = plan_of(dataset, config, mixing(weights="{bitext=2, synthetic=1, web=1}"), seed)
+    return Batches(dataset.splits["train"], plan, folder, planner=planner)
 
 
-def test_a_run_resumes_at_any_batch_as_if_never_stopped(tmp_path: Path, mixed: Dataset) -> None:
-    with closing(batches(mixed, tmp_path)) as schedule:
+def test_a_run_resumes_at_any_batch_as_if_never_stopped(tmp_path: Path, corpora: Dataset) -> None:
+    with closing(batches(corpora, tmp_path)) as schedule:
         expected = first_batches(schedule.starting(), 130)
         for done in range(1, 125, 3):
             epoch, number = expected[done - 1][:2]
             assert first_batches(schedule.starting(epoch, number + 1), 4) == expected[done : done + 4]
 
 
-def test_all_processes_of_a_machine_take_the_same_batches(tmp_path: Path, mixed: Dataset) -> None:
+def test_all_processes_of_a_machine_take_the_same_batches(tmp_path: Path, corpora: Dataset) -> None:
     with (
-        closing(batches(mixed, tmp_path)) as one,
-        closing(batches(mixed, tmp_path, planner=False)) as other,
+        closing(batches(corpora, tmp_path)) as one,
+        closing(batches(corpora, tmp_path, planner=False)) as other,
     ):
         assert first_batches(one.starting(), 60) == first_batches(other.starting(), 60)
 
 
-def test_batches_report_how_often_each_corpus_was_seen(tmp_path: Path, mixed: Dataset) -> None:
+def test_batches_report_how_often_each_corpus_was_seen(tmp_path: Path, corpora: Dataset) -> None:
     corpus = corpus_of(SHORT)
     sizes = Counter(corpus(n) for n, pair in enumerate(lengths_of(SHORT)) if max(pair) <= 28)
     seen: Counter[str] = Counter()
-    with closing(batches(mixed, tmp_path)) as running:
+    with closing(batches(corpora, tmp_path)) as running:
         for batch in islice(running.starting(), 130):
-            assert batch.mixed and batch.mixed.counted == "bitext"
+            assert batch.corpora and batch.corpora.counted == "bitext"
             counts = Counter(NAMES[corpus(pair)] for pair in batch.pairs)
-            assert batch.mixed.pairs == counts
+            assert batch.corpora.pairs == counts
             seen += counts
             expected = {name: seen[name] / sizes[NAMES.index(name)] for name in seen}
-            assert batch.mixed.epochs == pytest.approx(expected, abs=1e-3)
-            assert int(batch.mixed.epochs["bitext"] - 1e-4) == batch.epoch
+            assert batch.corpora.epochs == pytest.approx(expected, abs=1e-3)
+            assert int(batch.corpora.epochs["bitext"] - 1e-4) == batch.epoch
 
 
-def test_a_mixed_plan_is_the_same_on_every_machine_and_with_every_version_of_numpy(split_of: SplitOf) -> None:
+def test_a_mixture_is_the_same_on_every_machine_and_with_every_version_of_numpy(split_of: SplitOf) -> None:
     sizes = [3000, 5000, 2000]
     split = split_of([(1 + i * 7 % 61, 1 + i * 11 % 67) for i in range(10_000)])
     config = BatchConfig(tokens=1000, longest=60, shard_pairs=3000)
-    plan = plan_of(dataset_of(split, sizes), mixing(temperature="3"), config)
+    plan = mixed(dataset_of(split, sizes), mixing(temperature="3"), config)
     written = hashlib.sha256()
     for batch in planned(plan, split, 0, 1):
         written.update(np.array([len(batch), *batch]).astype("<i8").tobytes())

@@ -1,4 +1,4 @@
-"""Plans the epochs of a mixture: the pairs of each global batch.
+"""Mixes corpora: plans the pairs of each global batch by the shares of the corpora.
 
 The plan is a pure function of dataset, seed, epoch and settings. An epoch is an epoch of the corpus whose
 epochs are counted. Each corpus is a stream of its own epochs. Epochs are planned in rounds. Each round takes
@@ -28,7 +28,7 @@ from nmt_cli.data.batching.plan import (
     sums,
 )
 from nmt_cli.data.config import BatchConfig, MixingConfig
-from nmt_cli.data.dataset import TRAIN, Dataset, Split, TrainCorpus, train_corpora
+from nmt_cli.data.dataset import Split, TrainCorpus
 from nmt_cli.errors import UserError
 from nmt_cli.setting_values import nearest
 
@@ -143,8 +143,8 @@ def _named(name: str, names: Sequence[str], setting: str) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Mixed:
-    """The report of one batch of a mixture."""
+class CorpusCounts:
+    """The pairs of each corpus of a mixture: in one batch, and since the first step."""
 
     counted: str
     """The corpus whose epochs are counted."""
@@ -153,7 +153,7 @@ class Mixed:
     """The number of pairs in this batch, by corpus."""
 
     epochs: Mapping[str, float]
-    """How often each corpus was seen by the end of this batch."""
+    """How many epochs of each corpus were taken by the end of this batch."""
 
 
 class Stream:
@@ -202,60 +202,77 @@ class Stream:
 
 
 class MixedPlan:
-    """Plans the rounds of each epoch of a mixture. The constructor raises the errors of `mixture`."""
+    """A plan in which each batch has the shares of a mixture. An epoch is one of the corpus `counted`. Its
+    shards are the rounds of the mixture."""
 
     def __init__(
         self,
-        dataset: Dataset,
-        corpora: tuple[TrainCorpus, ...],
+        split: Split,
+        corpora: Sequence[TrainCorpus],
         batch: BatchConfig,
         mixing: MixingConfig,
         seed: int,
     ) -> None:
-        split = dataset.splits[TRAIN]
-        self._config, self._seed, self._corpora = batch, seed, corpora
+        """Count the pairs of each corpus that are short enough. Raise the errors of `mixture`."""
+        self.batch, self._seed, self._corpora = batch, seed, corpora
         self._streams = [Stream(split, corpus, n, batch, seed) for n, corpus in enumerate(corpora)]
-        self.mixture: Mixture = mixture(corpora, [stream.size for stream in self._streams], mixing)
-        sizes = zip(corpora, self.mixture.sizes, self.mixture.shares, strict=True)
+        self._mixture = mixture(corpora, [stream.size for stream in self._streams], mixing)
+        sizes = zip(corpora, self._mixture.sizes, self._mixture.shares, strict=True)
         self._left_out = sum(corpus.pairs - size for corpus, size, share in sizes if share)
 
-    def rounds(self, epoch: int) -> int:
-        """Return the number of rounds in `epoch`, an epoch of the corpus whose epochs are counted."""
-        return len(self.mixture.rounds(epoch, self._config.shard_pairs))
+    @property
+    def counted(self) -> str:
+        """The corpus whose epochs are counted."""
+        return self._mixture.names[self._mixture.counted]
 
-    def round(self, split: Split, epoch: int, number: int) -> Shard:
-        """Return the batches of a round. `split` has the sentences as this epoch segments them. Drop and
-        count pairs too long in `split`. The first round also counts pairs too long in the dataset."""
-        begin, end = self.mixture.rounds(epoch, self._config.shard_pairs)[number]
-        before, after = self.mixture.taken(begin), self.mixture.taken(end)
+    @property
+    def shares(self) -> Mapping[str, float]:
+        """The share of each corpus in the pairs, from 0 to 1, without corpora of share 0."""
+        return self._mixture.fractions()
+
+    @property
+    def pairs_of_epoch(self) -> int:
+        """Number of pairs of all corpora in the first epoch of `counted`."""
+        return self._mixture.pairs_of_epoch
+
+    def shards(self, epoch: int) -> int:
+        """Return the number of rounds in `epoch`."""
+        return len(self._mixture.rounds(epoch, self.batch.shard_pairs))
+
+    def shard(self, split: Split, epoch: int, number: int) -> Shard:
+        """Return the batches of round `number`. `split` has the sentences as this epoch segments them. Pairs
+        too long in `split` are dropped and counted. The first round also counts those too long in the
+        dataset."""
+        begin, end = self._mixture.rounds(epoch, self.batch.shard_pairs)[number]
+        before, after = self._mixture.taken(begin), self._mixture.taken(end)
         drawn = [
             [*stream.taken(first, last)] if last > first else []
             for stream, first, last in zip(self._streams, before, after, strict=True)
         ]
-        limit = self._config.max_length
+        limit = self.batch.max_length
         streams = [[part[fitting(*split.lengths(part), limit)] for part in parts] for parts in drawn]
         pairs = self._ordered(split, [parts for parts in streams if sum(map(len, parts))], epoch, number)
         source, target = split.lengths(pairs)
         dropped = sum(len(part) for parts in drawn for part in parts) - len(pairs)
         return Shard(
             pairs=pairs,
-            bounds=batch_bounds(sums(source), sums(target), self._config.tokens),
+            bounds=batch_bounds(sums(source), sums(target), self.batch.tokens),
             # Pairs that are too long in the dataset count once per epoch.
             dropped=dropped + (self._left_out if number == 0 else 0),
         )
 
-    def reports(self, epoch: int, number: int, shard: Shard, batch: int) -> Iterator[Mixed]:
-        """Yield a report for batch `batch` and for each later batch. `shard` has all batches of the round."""
-        begin, _ = self.mixture.rounds(epoch, self._config.shard_pairs)[number]
-        names = self.mixture.names
-        seen = self.mixture.taken(begin) + self._counts(shard.pairs[: shard.bounds[batch]])
-        for index in range(batch, len(shard)):
-            counts = self._counts(shard.batch(index))
+    def counts(self, epoch: int, number: int, shard: Shard, first: int) -> Iterator[CorpusCounts]:
+        """Yield the counts of batch `first` and each later batch of `shard`, round `number` of `epoch`."""
+        begin, _ = self._mixture.rounds(epoch, self.batch.shard_pairs)[number]
+        names = self._mixture.names
+        seen = self._mixture.taken(begin) + self._counts(shard.pairs[: shard.bounds[first]])
+        for batch in range(first, len(shard)):
+            counts = self._counts(shard.batch(batch))
             seen = seen + counts
             pairs = {name: int(count) for name, count in zip(names, counts, strict=True) if count}
-            sizes = zip(names, seen.tolist(), self.mixture.sizes, strict=True)
+            sizes = zip(names, seen.tolist(), self._mixture.sizes, strict=True)
             epochs = {name: round(taken / size, 4) for name, taken, size in sizes if taken}
-            yield Mixed(names[self.mixture.counted], pairs, epochs)
+            yield CorpusCounts(self.counted, pairs, epochs)
 
     def _counts(self, pairs: Indices) -> NDArray[np.int64]:
         """Return how many of the pair numbers `pairs` belong to each corpus, in the dataset's order."""
@@ -270,7 +287,7 @@ class MixedPlan:
         if not streams:
             return np.zeros(0, np.int64)
         source, target = split.lengths(np.concatenate([part for parts in streams for part in parts]))
-        slots = 1 + int(max(source.sum(), target.sum())) // self._config.tokens
+        slots = 1 + int(max(source.sum(), target.sum())) // self.batch.tokens
         rank = np.argsort(random_bits(slots, self._seed, epoch, number, SLOTS), kind="stable")
         keys = length_key(source + target, random_bits(len(source), self._seed, epoch, number, NOISE))
         ordered_parts, times, used = [], [], 0
@@ -288,12 +305,3 @@ class MixedPlan:
                 first, used = stop, used + len(part)
             times.append(midpoints / len(midpoints))
         return np.concatenate(ordered_parts)[np.argsort(np.concatenate(times), kind="stable")]
-
-
-def mixed_plan(dataset: Dataset, batch: BatchConfig, mixing: MixingConfig, seed: int) -> MixedPlan | None:
-    """Return the plan of a mixture on `dataset`. Return None if all settings are the defaults, and no corpus
-    of the dataset has a weight. Raise the errors of `train_corpora` and `mixture`."""
-    corpora = train_corpora(dataset)
-    if mixing == MixingConfig() and not any(corpus.weight for corpus in corpora):
-        return None
-    return MixedPlan(dataset, corpora, batch, mixing, seed)
