@@ -29,9 +29,12 @@ SETTINGS = {
 glossary come with the sentence. The settings of sampling have no effect without `sample`, and the last two
 none on one model."""
 
-OF_SENTENCE = {"key", "tokens", "prefix", "certain", "aligned", "placeholders", "request", "deaths"}
-"""The fields of a sentence that the engine applies. Its search knows no rule that another field asks for. The
-last two are notes of the queue (`translation.workers.request.Queued`)."""
+OF_SENTENCE = {"key", "tokens", "prefix", "certain", "aligned", "placeholders"}
+"""The fields of a sentence that the engine applies."""
+
+NO_RULES = {"raw", "values", "spaces", "request", "deaths"}
+"""The fields of a sentence that change nothing in a search. Any other field may ask for a rule that the
+search of the engine does not know."""
 
 Done = tuple[Sentence, list[Hypothesis]]
 
@@ -48,7 +51,8 @@ def knows(sentence: Sentence) -> bool:
     if (placeholders := sentence.placeholders) and (placeholders.wanted or placeholders.joins):
         return False
     # An empty value asks for nothing, whatever its type.
-    return not any(getattr(sentence, one.name) for one in fields(sentence) if one.name not in OF_SENTENCE)
+    others = (one.name for one in fields(sentence) if one.name not in OF_SENTENCE | NO_RULES)
+    return not any(getattr(sentence, name) for name in others)
 
 
 def _default(one: Field[Any]) -> object:

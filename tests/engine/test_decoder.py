@@ -17,7 +17,6 @@ from nmt_cli.engine.search import EngineSearch
 from nmt_cli.errors import UserError
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.runtime.devices import Precision
-from nmt_cli.translation.workers.request import Queued
 from tests.model.models import model_of
 from tests.model.test_variants import SMALL
 from tests.searching import plain, translate_sentences
@@ -67,7 +66,8 @@ BY_ENGINE: dict[str, tuple[SearchConfig, Sentence]] = {
     "a prefix": (CONFIG, replace(PLAIN, prefix=[4, 7], certain=1)),
     "a minimum length": (replace(CONFIG, min_length=9), PLAIN),
     "a new rule that is not set": (NewConfig(beam=3), NewSentence(0, [5])),
-    "a request": (CONFIG, Queued(0, [5, 3], request=3, deaths=1)),
+    "a request": (CONFIG, replace(PLAIN, request=3, deaths=1)),
+    "a text": (CONFIG, replace(PLAIN, raw="a", values={"b": "c"}, spaces=" ")),
 }
 BY_PLAIN_SEARCH: dict[str, tuple[SearchConfig, Sentence]] = {
     "a repetition penalty": (replace(CONFIG, repetition_penalty=2.0), PLAIN),

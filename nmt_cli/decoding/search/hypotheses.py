@@ -1,6 +1,6 @@
 """The input and output of a search."""
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import exp
 
@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nmt_cli.decoding.search.terms import Term, largest
+from nmt_cli.text.placeholders import Values
 
 Bans = Mapping[tuple[int, ...], Sequence[int]]
 """Forbidden next ids after a sequence of ids. Ids after the empty sequence are always forbidden."""
@@ -32,10 +33,10 @@ class PlaceholdersWanted:
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """A source sentence as ids."""
+    """A source sentence as ids, the rules for its translations, and what it takes to turn these into text."""
 
     key: int
-    """Identifies the sentence in its queue, and seeds its random draws."""
+    """Unique among the sentences of a request. It also seeds the random draws of the sentence."""
 
     tokens: Sequence[int]
     """Without end token."""
@@ -58,10 +59,25 @@ class Sentence:
     aligned: bool = False
     """Whether its hypotheses have their `attention_TS`."""
 
+    raw: str = ""
+    """The text as in the line. For a part of a sentence, the text as prepared for the model."""
+
+    values: Values = field(default_factory=dict)
+    """The placeholder in the text that each symbol in `tokens` represents."""
+
+    spaces: str = ""
+    """The whitespace after the sentence in the line."""
+
+    request: int = 0
+    """Number of the request in the queue that the sentence belongs to."""
+
+    deaths: int = 0
+    """Number of processes that died while they translated the sentence."""
+
     @property
-    def identity(self) -> Hashable:
+    def identity(self) -> tuple[int, int]:
         """A value that no other sentence in the queue has."""
-        return self.key
+        return self.request, self.key
 
     @property
     def least_tokens(self) -> int:

@@ -16,7 +16,7 @@ from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.decoding.search.hypotheses import Hypothesis, Sentence
 from nmt_cli.errors import UserError
 from nmt_cli.translation.translator import Done, Line, line_number
-from nmt_cli.translation.workers.request import Queued, Request
+from nmt_cli.translation.workers.request import Request
 from nmt_cli.translation.workers.worker import Counts
 
 MAX_DEATHS = 3
@@ -43,7 +43,7 @@ class RequestQueue:
         self._requests: dict[int, Request] = {}
         """By number. A request moves to the end when a worker takes sentences of it."""
 
-        self._suspects: list[Queued] = []
+        self._suspects: list[Sentence] = []
         """Sentences that were in the batches of two processes that died. Each is translated alone."""
 
         self._numbers = count()
@@ -202,7 +202,6 @@ class RequestQueue:
             for sentence in sentences:
                 if not (request := self._request_of(sentence)):
                     continue
-                assert isinstance(sentence, Queued)
                 again = replace(sentence, deaths=sentence.deaths + 1)
                 if again.deaths == MAX_DEATHS:
                     message = f"line {line_number(again):,}, {MAX_DEATHS} times in a row: {cause}"
@@ -254,13 +253,12 @@ class RequestQueue:
 
     def _request_of(self, sentence: Sentence) -> Request | None:
         """Return the request of a sentence, or None if the request was closed."""
-        assert isinstance(sentence, Queued)
         return self._requests.get(sentence.request)
 
 
 def _is_suspect(sentence: Sentence) -> bool:
     """Return whether a sentence is translated alone, because processes died that translated it before."""
-    return isinstance(sentence, Queued) and sentence.deaths == MAX_DEATHS - 1
+    return sentence.deaths == MAX_DEATHS - 1
 
 
 class Turn:

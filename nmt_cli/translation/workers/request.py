@@ -2,29 +2,13 @@
 
 import threading
 from bisect import insort
-from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 
 from nmt_cli.decoding.batch import take_longest
 from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.decoding.search.hypotheses import Hypothesis, Sentence
 from nmt_cli.translation.translator import Line, line_number
-
-
-@dataclass(frozen=True, slots=True)
-class Queued(Sentence):
-    """A sentence of a request. Its key is unique within the request."""
-
-    request: int = 0
-    """Number of the request."""
-
-    deaths: int = 0
-    """Number of processes that died while they translated the sentence."""
-
-    @property
-    def identity(self) -> Hashable:
-        """The request and the key, which together are unique in the queue."""
-        return self.request, self.key
 
 
 @dataclass(slots=True)
@@ -79,8 +63,7 @@ class Request:
         self.lines[line.number] = line
         self.unfinished += len(line.sentences)
         for sentence in line.sentences:
-            values = {key.name: getattr(sentence, key.name) for key in fields(sentence)}
-            self.put(Queued(**values, request=self.number))
+            self.put(replace(sentence, request=self.number))
         if not line.sentences:
             self.notify()
 

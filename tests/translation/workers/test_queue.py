@@ -11,7 +11,7 @@ from nmt_cli.decoding.search.hypotheses import Sentence
 from nmt_cli.errors import UserError
 from nmt_cli.translation.translator import MAX_PARTS, Line
 from nmt_cli.translation.workers.queue import Closed, RequestQueue
-from nmt_cli.translation.workers.request import Queued, Request
+from nmt_cli.translation.workers.request import Request
 
 ONE, OTHER = SearchConfig(beam=1), SearchConfig(beam=2)
 ROOM = 1 << 20
@@ -32,7 +32,7 @@ def request_of(queue: RequestQueue, search: SearchConfig, lines: int) -> Request
 
 
 def owners(sentences: Sequence[Sentence]) -> list[int]:
-    return [sentence.request for sentence in sentences if isinstance(sentence, Queued)]
+    return [sentence.request for sentence in sentences]
 
 
 def test_each_request_gets_its_share_of_the_slots() -> None:
@@ -84,7 +84,7 @@ def test_a_sentence_is_tried_alone_after_two_deaths_and_fails_after_three() -> N
         assert len(running) == 4
         queue.lost(running, "it was killed.")
     late = request_of(queue, ONE, 1)
-    assert queue.take(ONE, 9, ROOM, [Queued(9, [2])]) == []  # until the batch is empty
+    assert queue.take(ONE, 9, ROOM, [Sentence(9, [2])]) == []  # until the batch is empty
     for _ in range(4):
         alone = queue.next_turn()
         assert alone
