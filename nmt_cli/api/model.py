@@ -402,5 +402,5 @@ class Model:
                     self._workers.close()
                 self._workers = Workers(self._loaded.workers, self._loaded.start)
                 # Unlike `__del__`, this is also called if the program ends while the model is in use.
-                weakref.finalize(self, self._workers.close)
+                weakref.finalize(self, self._workers.close_at_any_moment)
             return self._workers

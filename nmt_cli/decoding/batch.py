@@ -30,17 +30,32 @@ ALIGNED_AT_ONCE = 16
 
 
 class Queue(Protocol):
-    """A supply of sentences for the search."""
+    """Sentences that wait for a search. The search takes them and returns their hypotheses.
 
-    def take(self, slots: int, tokens: int, running: Sequence[Sentence]) -> list[Sentence]:
-        """Remove and return up to `slots` sentences, to join the batch of `running`. Never wait.
+    There are two. `ListQueue` has the sentences of one call, `RequestQueue` those of all callers of a model.
+    """
 
-        The batch then has at most `tokens` source tokens. Each sentence counts as long as the longest, with
-        its end token. Only a batch of one sentence may be longer. Return [] if no sentence fits or waits.
+    def take(
+        self, config: SearchConfig, slots: int, tokens: int, running: Sequence[Sentence]
+    ) -> list[Sentence]:
+        """Remove and return sentences to search with the settings `config`. Never wait.
+
+        Return up to `slots` sentences, to join the batch of `running`. The batch then has at most `tokens`
+        source tokens. Each sentence counts as long as the longest, with its end token. Only a batch of one
+        sentence may be longer. Return [] if no sentence fits or waits.
         """
 
     def put_back(self, sentences: Sequence[Sentence]) -> None:
         """Put sentences back into the queue: the batch did not fit into memory."""
+
+    def gone(self, running: Sequence[Sentence]) -> Collection[int]:
+        """Return the indices of sentences in the batch `running` to drop without a result.
+
+        The search calls this method before each step. An exception ends the search.
+        """
+
+    def finish(self, sentence: Sentence, hypotheses: list[Hypothesis] | None) -> None:
+        """Hand over the hypotheses of a taken sentence. None means that it did not fit into memory."""
 
 
 class Searching(Protocol):
@@ -70,14 +85,12 @@ def translated(
     config: SearchConfig,
     queue: Queue,
     new_search: Callable[[int], Searching],
-    gone: Callable[[Sequence[Sentence]], Collection[int]] = lambda running: (),
 ) -> Iterator[Found]:
     """Translate until batch and queue are empty. Yield sentences when they are done, in any order.
 
     If memory runs out, put the batch back and halve its limit. Yield a sentence that does not fit alone with
     None. `new_search` makes an empty search, in which the host looks for finished sentences after so many
-    steps. Before a step, `gone` gets the batch, and returns indices of sentences to drop without a result.
-    Its errors end the search.
+    steps. The caller hands what is yielded to `queue.finish`.
     """
     on_gpu = is_gpu(ensemble.device)
     max_rows, look_every = (ROWS_ON_GPU, LOOK_EVERY) if on_gpu else (ROWS_ON_CPU, 1)
@@ -88,7 +101,7 @@ def translated(
         try:
             running = search.sentences
             if len(running) <= REFILL * slots:
-                joining = queue.take(slots - len(running), TOKENS, running)
+                joining = queue.take(config, slots - len(running), TOKENS, running)
             if joining:
                 search.join(joining)
                 # They belong to the search now. An error below must not put them back twice.
@@ -96,7 +109,7 @@ def translated(
             if not search.sentences:
                 yield from _aligned(ensemble.models[0], waiting, (), ())
                 return
-            if leaving := gone(search.sentences):
+            if leaving := queue.gone(search.sentences):
                 search.drop(leaving)
                 continue
             yield from _aligned(ensemble.models[0], waiting, search.step(), search.sentences)
@@ -141,18 +154,30 @@ def _aligned(
 
 
 class ListQueue:
-    """A queue of the given sentences. The longest are taken first."""
+    """A `Queue` of given sentences, all for the same settings. The longest are taken first."""
 
     def __init__(self, sentences: Sequence[Sentence]) -> None:
         self._sentences = sorted(sentences, key=lambda sentence: len(sentence.tokens))
+        self.hypotheses: dict[int, list[Hypothesis] | None] = {}
+        """The hypotheses of each finished sentence, by its key. None if it did not fit into memory."""
 
-    def take(self, slots: int, tokens: int, running: Sequence[Sentence]) -> list[Sentence]:
+    def take(
+        self, config: SearchConfig, slots: int, tokens: int, running: Sequence[Sentence]
+    ) -> list[Sentence]:
         """Remove and return the longest sentences that fit, with the limits of `Queue.take`."""
         return take_longest(self._sentences, slots, tokens, running)
 
     def put_back(self, sentences: Sequence[Sentence]) -> None:
         """Put sentences back into the queue, sorted by length."""
         self._sentences = sorted([*self._sentences, *sentences], key=lambda sentence: len(sentence.tokens))
+
+    def gone(self, running: Sequence[Sentence]) -> Collection[int]:
+        """Return (), since no sentence leaves."""
+        return ()
+
+    def finish(self, sentence: Sentence, hypotheses: list[Hypothesis] | None) -> None:
+        """Store the hypotheses of a sentence."""
+        self.hypotheses[sentence.key] = hypotheses
 
 
 def take_longest(

@@ -99,7 +99,6 @@ class Decoder:
         self,
         config: SearchConfig,
         queue: Queue,
-        gone: Callable[[Sequence[Sentence]], Collection[int]] = lambda running: (),
         threads: Callable[[int], int] = lambda sentences: 1,
     ) -> Iterator[Found]:
         """Translate until the queue is empty. `batch.translated` explains arguments and results. `threads`
@@ -113,7 +112,7 @@ class Decoder:
             assert self.packed
             return Divided(EngineSearch(self.packed, config, threads), plain(look_every))
 
-        return translated(ensemble, config, queue, fast if self.packed and applies(config) else plain, gone)
+        return translated(ensemble, config, queue, fast if self.packed and applies(config) else plain)
 
 
 class Divided:

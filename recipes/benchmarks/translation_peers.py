@@ -73,11 +73,11 @@ def _cap(sources: Ids) -> int:
 def _ours(kind: str, folder: Path, workers: int) -> Translate:
     """Return our engine with the others' rules and a process per worker. A single line uses this process."""
     from nmt_cli.checkpoints.model_folder import read_model
-    from nmt_cli.decoding.batch import ListQueue
+    from nmt_cli.decoding.batch import ListQueue, Queue
     from nmt_cli.decoding.config import BeamConfig, SearchConfig
     from nmt_cli.decoding.search.hypotheses import Hypothesis, Sentence
     from nmt_cli.engine.decoder import Decoder
-    from nmt_cli.translation.workers.worker import Counts, NextTurn, translate_turns
+    from nmt_cli.translation.workers.worker import Counts, NextSearch, translate_turns
     from nmt_cli.translation.workers.worker_process import WorkerProcess
 
     torch.set_num_threads(1)
@@ -97,23 +97,17 @@ def _ours(kind: str, folder: Path, workers: int) -> Translate:
         class Share(ListQueue):
             """The sentences of one worker."""
 
-            search = config
-
             def finish(self, sentence: Sentence, hypotheses: list[Hypothesis] | None) -> None:
                 """Store the best hypothesis."""
                 assert hypotheses
                 targets[sentence.key] = list(hypotheses[0].tokens)
 
-            def gone(self, running: Sequence[Sentence]) -> Sequence[int]:
-                """Return (), since no sentence is cancelled."""
-                return ()
-
         def lost(sentences: Sequence[Sentence], how: str) -> None:
             raise RuntimeError(how)
 
-        def work_on(work: Callable[[NextTurn], None], share: Sequence[int]) -> None:
-            turns = iter([Share([Sentence(i, sources[i][:-1]) for i in share])])
-            work(lambda: next(turns, None))
+        def work_on(work: Callable[[NextSearch, Queue], None], share: Sequence[int]) -> None:
+            turns = iter([config])
+            work(lambda: next(turns, None), Share([Sentence(i, sources[i][:-1]) for i in share]))
 
         counts = Counts()
         counts.unfinished.value = len(order)

@@ -212,16 +212,17 @@ def test_cancelled_sentences_take_no_further_step_and_do_not_affect_others(
     decoder = decoder_in(room, prepare)
     left: set[int] = set()
 
-    def gone(running: Sequence[Sentence]) -> list[int]:
-        places = [place for place in range(len(running)) if chosen.random() < 0.15]
-        assert not left & {sentence.key for sentence in running}
-        left.update(running[place].key for place in places)
-        return places
+    class Cancelled(ListQueue):
+        """A queue that sentences leave at random."""
 
-    waiting = ListQueue([Sentence(key, tokens) for key, tokens in enumerate(SOURCES)])
-    actual = {
-        one.key: list((some or [])[0].tokens) for one, some in decoder.translated(config, waiting, gone)
-    }
+        def gone(self, running: Sequence[Sentence]) -> list[int]:
+            places = [place for place in range(len(running)) if chosen.random() < 0.15]
+            assert not left & {sentence.key for sentence in running}
+            left.update(running[place].key for place in places)
+            return places
+
+    waiting = Cancelled([Sentence(key, tokens) for key, tokens in enumerate(SOURCES)])
+    actual = {one.key: list((some or [])[0].tokens) for one, some in decoder.translated(config, waiting)}
     assert left and actual.keys() == set(range(len(SOURCES))) - left
     everything = found_in(Room(), config, SOURCES, prepare)
     assert actual == {key: everything[key] for key in actual}
@@ -234,10 +235,13 @@ def test_finished_sentences_that_wait_for_their_attention_are_not_lost_if_the_ot
     decoder = decoder_in(Room(), prepare)
     short, long = (Sentence(key, [4] * length, aligned=True) for key, length in enumerate((1, 20)))
 
-    def gone(running: Sequence[Sentence]) -> list[int]:
-        return [0] if [one.key for one in running] == [1] else []
+    class Left(ListQueue):
+        """A queue that the long sentence leaves."""
 
-    results = {one.key: some for one, some in decoder.translated(config, ListQueue([short, long]), gone)}
+        def gone(self, running: Sequence[Sentence]) -> list[int]:
+            return [0] if [one.key for one in running] == [1] else []
+
+    results = {one.key: some for one, some in decoder.translated(config, Left([short, long]))}
     assert results.keys() == {0}
     assert results[0] and results[0][0].attention_TS is not None
 
@@ -286,9 +290,11 @@ class Late(ListQueue):
         super().__init__(short)
         self._late = long
 
-    def take(self, slots: int, tokens: int, running: Sequence[Sentence]) -> list[Sentence]:
+    def take(
+        self, config: SearchConfig, slots: int, tokens: int, running: Sequence[Sentence]
+    ) -> list[Sentence]:
         """See `Queue`."""
-        chosen = super().take(slots, tokens, running)
+        chosen = super().take(config, slots, tokens, running)
         self.put_back(self._late)
         self._late = []
         return chosen

@@ -113,15 +113,19 @@ def test_a_sentence_is_dropped_by_its_number_in_the_whole_batch(sentences: list[
         replace(PLAIN, key=2),
         replace(PLAIN, key=3, banned=[[5]]),
     ]
-    waiting, dropped = ListQueue([cases[key] for key in sentences]), list[int]()
+    dropped = list[int]()
 
-    def gone(running: Sequence[Sentence]) -> list[int]:
-        if dropped:
-            return []
-        dropped.append(running[-1].key)
-        return [len(running) - 1]
+    class Left(ListQueue):
+        """A queue from which the last sentence of the first batch leaves."""
 
-    done = {one.key for one, _ in Decoder.of([small_model()]).translated(CONFIG, waiting, gone)}
+        def gone(self, running: Sequence[Sentence]) -> list[int]:
+            if dropped:
+                return []
+            dropped.append(running[-1].key)
+            return [len(running) - 1]
+
+    waiting = Left([cases[key] for key in sentences])
+    done = {one.key for one, _ in Decoder.of([small_model()]).translated(CONFIG, waiting)}
     assert done == {*sentences} - {*dropped}
 
 

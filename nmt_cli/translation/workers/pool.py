@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
 
+from nmt_cli.decoding.batch import Queue
 from nmt_cli.runtime.processes import StartMethod
 from nmt_cli.runtime.threads import available_cores, join_wholly, set_own_threads
 from nmt_cli.translation.workers.queue import Closed, RequestQueue
-from nmt_cli.translation.workers.worker import Load, NextTurn, translate_turns
+from nmt_cli.translation.workers.worker import Load, NextSearch, translate_turns
 from nmt_cli.translation.workers.worker_process import STARTING, WorkerProcess
 
 MAX_HELPERS = 4
@@ -37,7 +38,8 @@ class Workers:
             for process in self.processes:
                 stack.callback(process.kill)
             stack.callback(self.queue.close)
-            works: list[Callable[[NextTurn], None]] = [process.translate_turns for process in self.processes]
+            works: list[Callable[[NextSearch, Queue], None]]
+            works = [process.translate_turns for process in self.processes]
             for work in works or [partial(self._translate_here, load) for load in loads]:
                 # A daemon: Python ends other threads before it runs anything that could close the workers.
                 self._threads.append(threading.Thread(target=_work, args=(self.queue, work), daemon=True))
@@ -55,19 +57,24 @@ class Workers:
         return sum(process.restarts for process in self.processes)
 
     def close(self) -> None:
-        """End the workers and drop unfinished sentences. If the calling thread holds the lock of the queue,
-        another thread does both. In a forked copy of the process, do nothing."""
-        if os.getpid() != self._owner:
-            return
-        if self.queue.is_locked_here:
-            threading.Thread(target=self._stack.close).start()
-        else:
+        """End the workers and drop unfinished sentences. In a forked copy of the process, do nothing."""
+        if os.getpid() == self._owner:
             self._stack.close()
 
-    def _translate_here(self, load: Load, next_turn: NextTurn) -> None:
+    def close_at_any_moment(self) -> None:
+        """Close the workers of a model that was garbage-collected.
+
+        The collector may interrupt any thread at any moment, also one that holds the lock of the queue.
+        """
+        if self.queue.can_be_locked():
+            self.close()
+        else:
+            threading.Thread(target=self.close).start()
+
+    def _translate_here(self, load: Load, next_search: NextSearch, queue: Queue) -> None:
         """Translate in the calling thread, with one thread of PyTorch."""
         set_own_threads(1)
-        translate_turns(load, next_turn, self.queue.counts)
+        translate_turns(load, next_search, queue, self.queue.counts)
 
     def _join(self) -> None:
         """Wait until the worker threads have ended, except the calling thread and unstarted ones."""
@@ -78,13 +85,13 @@ class Workers:
                 join_wholly(thread)  # the process may be forked next
 
 
-def _work(queue: RequestQueue, translate: Callable[[NextTurn], None]) -> None:
-    """Call `translate` with `next_turn` of the queue until the queue closes. An error closes the queue."""
+def _work(queue: RequestQueue, translate: Callable[[NextSearch, Queue], None]) -> None:
+    """Translate the sentences of the queue until it closes. An error closes it."""
     if queue.closed:  # before this thread ran, so Python may be ending
         return
     try:
         with suppress(Closed):
-            translate(queue.next_turn)
+            translate(queue.next_search, queue)
     except BaseException as error:
         # Any error: otherwise callers would wait forever for the sentences of this worker.
         queue.close(error)

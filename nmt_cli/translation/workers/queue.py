@@ -7,9 +7,10 @@ consist of sentences of similar length. A turn is the work of a worker until its
 """
 
 import threading
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from itertools import count
 
 from nmt_cli.decoding.config import SearchConfig
@@ -24,6 +25,10 @@ MAX_DEATHS = 3
 translates the sentence alone, so that the other sentences of the batch are not blamed."""
 
 
+LOCK_SECONDS = 1.0
+"""After this time, a thread that waits for the lock of the queue may hold it itself."""
+
+
 class Closed(Exception):
     """Raised in worker threads once the queue is closed."""
 
@@ -31,17 +36,22 @@ class Closed(Exception):
 class RequestQueue:
     """All open requests and their waiting sentences. Any thread may call any method. Callers use `open`,
     `next`, `poll`, `drop` and `close_request`. Reader threads use `add`, `end` and `is_open`. Worker threads
-    use the other methods, mostly through a `Turn`."""
+    use the other methods, of which some are those of a `decoding.batch.Queue`."""
 
     def __init__(self, workers: int) -> None:
         """`workers` is the number of worker threads that share the sentences."""
         self._workers = workers
-        self._lock = threading.RLock()
+        # No RLock: the garbage collector may end a caller while the same thread changes the queue.
+        self._lock = threading.Lock()
         self._work = threading.Condition(self._lock)
         """Notified when sentences wait, and when the queue is closed."""
 
         self._requests: dict[int, Request] = {}
         """By number. A request moves to the end when a worker takes sentences of it."""
+
+        self._left: deque[Request] = deque()
+        """Requests whose callers have left while the lock was held, perhaps by the same thread. This thread
+        drops them when it is done, or the next one that gets the lock."""
 
         self._suspects: list[Sentence] = []
         """Sentences that were in the batches of two processes that died. Each is translated alone."""
@@ -52,24 +62,58 @@ class RequestQueue:
         self.closed = False
         """True once nothing more is translated."""
 
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Hold the lock in the block. First drop requests whose callers have left, and also at the end."""
+        try:
+            with self._lock:
+                self._drop_left()
+                yield
+        finally:
+            self._drop_left_unless_locked()
+
+    def _drop_left_unless_locked(self) -> None:
+        """Drop requests whose callers have left, unless a thread holds the lock, which does so at its end."""
+        while self._left and self._lock.acquire(blocking=False):
+            try:
+                self._drop_left()
+            finally:
+                self._lock.release()
+
+    def _drop_left(self) -> None:
+        while self._left:
+            request = self._left.popleft()
+            if self._requests.pop(request.number, None) and request.unfinished:
+                self.counts.departures.value += 1
+                self._suspects = [one for one in self._suspects if one.request != request.number]
+            self._count()
+            request.notify()
+
+    def can_be_locked(self) -> bool:
+        """Return whether the calling thread gets the lock within a second, and does not keep it.
+
+        If not, the garbage collector may have interrupted a method of the queue in this very thread. Then the
+        thread must not wait for others, which may need the lock.
+        """
+        if is_free := self._lock.acquire(timeout=LOCK_SECONDS):
+            self._lock.release()
+        return is_free
+
     @property
     def unfinished(self) -> int:
         """The number of sentences of all requests that wait or are being translated."""
-        with self._lock:
-            return sum(request.unfinished for request in self._requests.values())
+        with self._locked():
+            return self._unfinished()
 
-    @property
-    def is_locked_here(self) -> bool:
-        """Whether the calling thread holds the lock. Then the garbage collector has interrupted a method of
-        the queue. The thread must not wait for others, which may need the lock."""
-        return self._lock._is_owned()  # type: ignore[attr-defined, no-any-return]  # `Condition` calls it, too
+    def _unfinished(self) -> int:
+        return sum(request.unfinished for request in self._requests.values())
 
     def open(
         self, search: SearchConfig, window: int, on_change: Callable[[], None] = lambda: None
     ) -> Request:
         """Return a new request with the settings `search`. At most `window` lines may be added ahead of the
         output. `on_change` is called under the lock when `poll` may return a line, and must not block."""
-        with self._lock:
+        with self._locked():
             changed = threading.Condition(self._lock)
             request = Request(next(self._numbers), search, window, changed, on_change)
             self._requests[request.number] = request
@@ -77,7 +121,7 @@ class RequestQueue:
 
     def add(self, request: Request, line: Line) -> bool:
         """Wait until `line` is within the window. Add it, or return False if request or queue is closed."""
-        with self._lock:
+        with self._locked():
             last = line.number - request.window
             request.changed.wait_for(lambda: not self.is_open(request) or request.returned >= last)
             if is_open := self.is_open(request):
@@ -88,7 +132,7 @@ class RequestQueue:
 
     def end(self, request: Request, error: BaseException | None = None) -> None:
         """Mark a request as complete. `error` is the error that ended the reading, or None."""
-        with self._lock:
+        with self._locked():
             request.complete, request.reader_error = True, error
             request.notify()
 
@@ -99,79 +143,78 @@ class RequestQueue:
         if (done := self.poll(request)) or request.ended:
             return done
         before_waiting()  # not under the lock, since writing held output may block
-        with self._lock:
-            while not (done := self.poll(request)) and not request.ended:
+        with self._locked():
+            while not (done := self._poll(request)) and not request.ended:
                 request.changed.wait()
             return done
 
     def poll(self, request: Request) -> Done | None:
         """Return the next line and hypotheses, or None if unfinished. Never wait. Raise errors as `next`."""
-        with self._lock:
-            error = request.error or self._error
-            if self.closed and not error:
-                raise RuntimeError("the model was closed. Load it again.")
-            line = request.lines.get(request.returned + 1)
-            if line is None or any(one.key not in request.hypotheses for one in line.sentences):
-                if error:
-                    raise error
-                return None
-            request.returned += 1
-            request.changed.notify_all()  # the window has room for another line
-            return request.lines.pop(line.number), [request.hypotheses.pop(one.key) for one in line.sentences]
+        with self._locked():
+            return self._poll(request)
+
+    def _poll(self, request: Request) -> Done | None:
+        error = request.error or self._error
+        if self.closed and not error:
+            raise RuntimeError("the model was closed. Load it again.")
+        line = request.lines.get(request.returned + 1)
+        if line is None or any(one.key not in request.hypotheses for one in line.sentences):
+            if error:
+                raise error
+            return None
+        request.returned += 1
+        request.changed.notify_all()  # the window has room for another line
+        return request.lines.pop(line.number), [request.hypotheses.pop(one.key) for one in line.sentences]
 
     def drop(self, request: Request) -> None:
-        """Remove a request, if still open. Workers drop its sentences from batches before the next step."""
-        with self._lock:
-            if self._requests.pop(request.number, None) and request.unfinished:
-                self.counts.departures.value += 1
-                self._suspects = [one for one in self._suspects if one.request != request.number]
-            self._count()
-            request.notify()
+        """Remove a request, if still open. Workers drop its sentences from batches before the next step.
+
+        This method never waits, since the garbage collector may call it while the same thread holds the lock.
+        """
+        request.closed = True
+        self._left.append(request)
+        self._drop_left_unless_locked()
 
     def close_request(self, request: Request) -> None:
-        """Remove a request, and wait until its reader thread does not use the tokenizer. If the calling
-        thread holds the lock, another thread does both."""
-        if self.is_locked_here:
-            threading.Thread(target=self.close_request, args=(request,)).start()
-            return
+        """Remove a request, and wait until its reader thread does not use the tokenizer."""
         self.drop(request)
+        # The reader waits for no other lock meanwhile, so this ends, whatever locks the calling thread holds.
         with request.reading:
             pass
 
     def is_open(self, request: Request) -> bool:
-        """Return whether both the request and the queue are open."""
-        with self._lock:
-            return not self.closed and request.number in self._requests
+        """Return whether both the request and the queue are open. Never wait."""
+        return not (self.closed or request.closed)
 
-    def next_turn(self) -> "Turn | None":
-        """Wait for a sentence. Return a turn for an empty batch, with the settings of a sentence to translate
-        alone, else of the longest waiting request. Return None once the queue is closed."""
-        with self._lock:
+    def next_search(self) -> SearchConfig | None:
+        """Wait for a sentence. Return the settings of a turn: those of a sentence to translate alone, else of
+        the longest waiting request. Return None once the queue is closed."""
+        with self._locked():
             self._work.wait_for(lambda: self.closed or self._suspects or self._waiting())
             if self.closed:
                 return None
             first = self._requests[self._suspects[0].request] if self._suspects else self._waiting()[0]
-            return Turn(self, first.search)
+            return first.search
 
     def take(
-        self, search: SearchConfig, slots: int, tokens: int, running: Sequence[Sentence]
+        self, config: SearchConfig, slots: int, tokens: int, running: Sequence[Sentence]
     ) -> list[Sentence]:
-        """Take up to `slots` sentences with the settings `search`, divided among workers and requests. With
+        """Take up to `slots` sentences with the settings `config`, divided among workers and requests. With
         `running`, the batch has at most `tokens` source tokens, padding included. Never wait. Return [] if no
         sentence waits, or the longest waiting request has other settings. If a sentence must be translated
         alone, return only this one, and [] with `running`. Raise `Closed` after closing."""
-        with self._lock:
+        with self._locked():
             self._refuse_closed()
             if self._suspects or any(map(_is_suspect, running)):
-                alone = [one for one in self._suspects if self._requests[one.request].search == search][:1]
+                alone = [one for one in self._suspects if self._requests[one.request].search == config][:1]
                 if running or not alone:
                     return []
                 self._suspects.remove(alone[0])
                 return [*alone]
             waiting = self._waiting()
-            if not waiting or waiting[0].search != search:
+            if not waiting or waiting[0].search != config:
                 return []
-            eligible = [request for request in waiting if request.search == search]
+            eligible = [request for request in waiting if request.search == config]
             sentences = sum(len(group) for request in eligible for group in request.waiting.values())
             # Otherwise one worker would take all sentences while the others are idle.
             slots = min(slots, -(-sentences // self._workers))
@@ -189,7 +232,7 @@ class RequestQueue:
 
     def put_back(self, sentences: Sequence[Sentence]) -> None:
         """Return taken sentences to the queue. Sentences of closed requests are dropped."""
-        with self._lock:
+        with self._locked():
             for sentence in sentences:
                 if request := self._request_of(sentence):
                     request.put(sentence)
@@ -198,7 +241,7 @@ class RequestQueue:
     def lost(self, sentences: Sequence[Sentence], cause: str) -> None:
         """Return the sentences of a process that died to the queue. After the second death, a sentence is
         translated alone. After the third, the sentence's request fails with a `UserError` with `cause`."""
-        with self._lock:
+        with self._locked():
             for sentence in sentences:
                 if not (request := self._request_of(sentence)):
                     continue
@@ -215,20 +258,20 @@ class RequestQueue:
 
     def finish(self, sentence: Sentence, hypotheses: list[Hypothesis] | None) -> None:
         """Store hypotheses, best first, or None if memory was too small. Ignore closed requests."""
-        with self._lock:
+        with self._locked():
             if request := self._request_of(sentence):
                 request.finish(sentence, hypotheses)
                 self._count()
 
     def gone(self, running: Sequence[Sentence]) -> list[int]:
         """Return the indices of sentences of closed requests. Raise `Closed` if the queue is closed."""
-        with self._lock:
+        with self._locked():
             self._refuse_closed()
             return [index for index, sentence in enumerate(running) if not self._request_of(sentence)]
 
     def close(self, error: BaseException | None = None) -> None:
         """End all work, once. Callers of open requests get `error`, or `RuntimeError` if `error` is None."""
-        with self._lock:
+        with self._locked():
             if not self.closed:
                 self.closed, self._error = True, error
                 self.counts.departures.value += 1
@@ -237,7 +280,7 @@ class RequestQueue:
                 request.notify()
 
     def _count(self) -> None:
-        self.counts.unfinished.value = self.unfinished
+        self.counts.unfinished.value = self._unfinished()
 
     def _notify_workers(self) -> None:
         """Wake idle worker threads. Worker processes also see that sentences wait."""
@@ -259,12 +302,3 @@ class RequestQueue:
 def _is_suspect(sentence: Sentence) -> bool:
     """Return whether a sentence is translated alone, because processes died that translated it before."""
     return sentence.deaths == MAX_DEATHS - 1
-
-
-class Turn:
-    """The queue as seen by one worker until its batch is empty, limited to one set of search settings.
-    Implements `worker.Turn` in the parent process."""
-
-    def __init__(self, queue: RequestQueue, search: SearchConfig) -> None:
-        self.search, self.take = search, partial(queue.take, search)
-        self.put_back, self.finish, self.gone = queue.put_back, queue.finish, queue.gone

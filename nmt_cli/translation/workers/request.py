@@ -53,6 +53,9 @@ class Request:
     reading: threading.RLock = field(default_factory=threading.RLock)
     """Held by the reader while it tokenizes a line. Closing the request waits for it."""
 
+    closed: bool = False
+    """Whether the caller has left. It is set without the lock of the queue."""
+
     def notify(self) -> None:
         """Wake the caller and the reader thread, and call `on_change`."""
         self.changed.notify_all()

@@ -1,7 +1,7 @@
 """A worker in its own process, since Python runs only one thread of a process at a time.
 
 For a CPU, the process is forked, so that all workers share the memory of the weights. For a GPU, it is
-spawned, and loads the models itself. The queue stays in the parent. For each method of a turn, the process
+spawned, and loads the models itself. The queue stays in the parent. For each method of the queue, the process
 sends a message over a pipe. One thread of the parent calls the method and sends the result back. If the
 process dies, another one replaces it and its sentences return to the queue.
 """
@@ -9,20 +9,20 @@ process dies, another one replaces it and its sentences return to the queue.
 import signal
 import threading
 import warnings
-from collections.abc import Callable, Collection, Hashable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
 import torch
 
+from nmt_cli.decoding.batch import Queue
 from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.decoding.search.hypotheses import Hypothesis, Sentence
 from nmt_cli.errors import UserError
 from nmt_cli.runtime.processes import StartMethod, child, close_sockets, obey_parent, portable
-from nmt_cli.translation.workers.worker import Counts, Load, NextTurn, Turn, translate_turns
+from nmt_cli.translation.workers.worker import Counts, Load, NextSearch, translate_turns
 
 STARTING = threading.RLock()
 """Held while a process is started or found dead. A process that another thread forks at this moment would
@@ -35,6 +35,9 @@ FORK_WARNING = ".*multi-threaded.*fork"
 """Python warns about locks that other threads hold, which stay locked in the child. The child takes only
 locks that it creates itself."""
 
+
+Identity = tuple[int, int]
+"""What the two sides of the pipe call a sentence: `Sentence.identity`. It is shorter than the sentence."""
 
 Lost = Callable[[Sequence[Sentence], str], None]
 """Returns the sentences of a process that died to the queue. The text is the cause of death."""
@@ -60,16 +63,21 @@ class WorkerProcess:
 
         self._closed = False
         self._idle_deaths = 0
-        self._turn: Turn | None = None
-        self._held: dict[Hashable, Sentence] = {}
-        """The sentences that the process is translating."""
+        self._search: SearchConfig | None = None
+        """The settings of the current turn."""
+
+        self._held: dict[Identity, Sentence] = {}
+        """The sentences that the process is translating. It names them by their identities."""
 
         with STARTING:
             self._start()
 
-    def translate_turns(self, next_turn: NextTurn) -> None:
-        """Answer the process until `next_turn` returns None, and replace the process if it dies. Call once.
-        Raise errors of the process. Raise `UserError` after `kill`, or if replacement fails."""
+    def translate_turns(self, next_search: NextSearch, queue: Queue) -> None:
+        """Let the process translate the sentences of `queue` until `next_search` returns None. Call once.
+
+        Replace the process if it dies. Raise errors of the process. Raise `UserError` after `kill`, or if
+        replacement fails.
+        """
         while True:
             try:
                 message, value = self.connection.recv()
@@ -78,17 +86,17 @@ class WorkerProcess:
                     raise UserError("the model was closed.") from None
                 self._replace()
                 continue
-            if message == "turn":
-                self._turn = next_turn()
+            if message == "next":
+                self._search = next_search()
                 if not self.process.is_alive():  # killed while it waited, so its sentences were not the cause
                     self._idle_deaths = 0
-                self._send(self._turn.search if self._turn else None)
-                if self._turn is None:
+                self._send(self._search)
+                if self._search is None:
                     return
             elif message == "failed":
                 raise value
-            elif self._turn is not None:
-                self._answer(self._turn, message, value)
+            elif self._search is not None:
+                self._answer(queue, self._search, message, value)
 
     def kill(self) -> None:
         """Kill the process without replacing it. A thread in `translate_turns` then raises `UserError`."""
@@ -101,28 +109,27 @@ class WorkerProcess:
         self.kill()
         self._stack.close()
 
-    def _answer(self, turn: Turn, message: str, value: Any) -> None:
-        """Call the method `message` of `turn` with `value`. Send the result of `take` and `gone`."""
+    def _answer(self, queue: Queue, search: SearchConfig, message: str, value: Any) -> None:
+        """Call the method `message` of `queue` with `value`. Send the result of `take` and `gone`.
+
+        Forget sentences that the process no longer has, so that its death does not return them.
+        """
         if message == "take":
-            sentences = turn.take(*value)
+            slots, tokens, running = value
+            sentences = queue.take(search, slots, tokens, [self._held[one] for one in running])
             self._held |= {sentence.identity: sentence for sentence in sentences}
             self._send(sentences)
         elif message == "put back":
-            self._release(value)
-            turn.put_back(value)
+            queue.put_back([self._held.pop(one) for one in value])
         elif message == "finish":
-            self._release([value[0]])
             self._idle_deaths = 0
-            turn.finish(*value)
+            identity, hypotheses = value
+            queue.finish(self._held.pop(identity), hypotheses)
         else:
-            indices = turn.gone(value)
-            self._release([value[index] for index in indices])
+            indices = queue.gone([self._held[one] for one in value])
+            for index in indices:
+                del self._held[value[index]]
             self._send(indices)
-
-    def _release(self, sentences: Sequence[Sentence]) -> None:
-        """Forget sentences that the process no longer has, so that its death does not return them."""
-        for sentence in sentences:
-            self._held.pop(sentence.identity, None)
 
     def _send(self, result: object) -> None:
         with suppress(OSError):  # the process is dead, as the next `recv` will show
@@ -174,50 +181,64 @@ def _serve(connection: Connection, load: Load, counts: Counts, threads: int) -> 
 def _work(connection: Connection, load: Load, counts: Counts, threads: int) -> None:
     """Translate turns, with up to `threads` threads. Send an error to the parent instead of raising."""
 
-    def next_turn() -> _TurnOfParent | None:
-        connection.send(("turn", None))
-        search: SearchConfig | None = connection.recv()
-        return _TurnOfParent(connection, search, counts) if search else None
-
+    queue = _ParentQueue(connection, counts)
     torch.set_num_threads(1)
     try:
-        translate_turns(load, next_turn, counts, threads)
+        translate_turns(load, queue.next_search, queue, counts, threads)
     except BaseException as error:
         connection.send(("failed", portable(error)))
 
 
-@dataclass(slots=True)
-class _TurnOfParent:
-    """A `Turn` in the worker process. Each method sends a message to the real turn in the parent."""
+class _ParentQueue:
+    """The queue of the parent in the worker process. Each method sends a message to the parent."""
 
-    connection: Connection
-    search: SearchConfig
-    counts: Counts
-    refused: tuple[int, int] | None = None
-    """The value of `counts.arrivals` and the size of the batch when `take` last returned no sentences."""
+    def __init__(self, connection: Connection, counts: Counts) -> None:
+        self._connection, self._counts = connection, counts
+        self._refused: tuple[int, int] | None = None
+        """The number of arrivals and the size of the batch when `take` last returned no sentences."""
 
-    def take(self, slots: int, tokens: int, running: Sequence[Sentence]) -> list[Sentence]:
+        self._departures = counts.departures.value
+        """The number of departures at the last call of `gone`."""
+
+    def next_search(self) -> SearchConfig | None:
+        """Return the settings of the next turn, or None once the queue is closed."""
+        self._refused = None  # other settings may have been the reason
+        self._connection.send(("next", None))
+        search: SearchConfig | None = self._connection.recv()
+        return search
+
+    def take(
+        self, config: SearchConfig, slots: int, tokens: int, running: Sequence[Sentence]
+    ) -> list[Sentence]:
         """Return sentences to join `running`. Do not ask the parent if its last answer [] still holds."""
         # A message costs both sides some tenths of a millisecond, and more if the parent is busy. Most
         # messages would be in vain, since no sentence has arrived or left the batch.
-        state = (self.counts.arrivals.value, len(running))
-        if state == self.refused:
+        state = (self._counts.arrivals.value, len(running))
+        if state == self._refused:
             return []
-        self.connection.send(("take", (slots, tokens, running)))
-        sentences: list[Sentence] = self.connection.recv()
-        self.refused = None if sentences else state
+        self._connection.send(("take", (slots, tokens, _identities(running))))
+        sentences: list[Sentence] = self._connection.recv()
+        self._refused = None if sentences else state
         return sentences
 
     def put_back(self, sentences: Sequence[Sentence]) -> None:
-        """Send sentences back to the queue in the parent."""
-        self.connection.send(("put back", sentences))
+        """Return sentences to the queue."""
+        self._connection.send(("put back", _identities(sentences)))
 
     def finish(self, sentence: Sentence, hypotheses: list[Hypothesis] | None) -> None:
-        """Send the hypotheses of a sentence to the parent."""
-        self.connection.send(("finish", (sentence, hypotheses)))
+        """Send the hypotheses of a sentence."""
+        self._connection.send(("finish", (sentence.identity, hypotheses)))
 
     def gone(self, running: Sequence[Sentence]) -> Collection[int]:
         """Return the indices in `running` of sentences whose requests were closed."""
-        self.connection.send(("gone", running))
-        indices: Collection[int] = self.connection.recv()
+        departures = self._counts.departures.value
+        if departures == self._departures:  # no need to ask before each step
+            return ()
+        self._departures = departures
+        self._connection.send(("gone", _identities(running)))
+        indices: Collection[int] = self._connection.recv()
         return indices
+
+
+def _identities(sentences: Sequence[Sentence]) -> list[Identity]:
+    return [sentence.identity for sentence in sentences]

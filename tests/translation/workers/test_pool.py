@@ -1,6 +1,7 @@
 """Start and end of workers."""
 
 import os
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -8,6 +9,9 @@ import pytest
 from nmt_cli.translation.loading import Loaded
 from nmt_cli.translation.stream import stream
 from nmt_cli.translation.workers.pool import Workers
+from tests.translation.conftest import GREEDY
+
+PATIENCE = 30.0
 
 
 @pytest.fixture(params=[(1, "fork"), (2, "fork"), (2, None)], ids=["thread", "processes", "threads"])
@@ -38,3 +42,14 @@ def test_a_forked_copy_cannot_close_the_workers(workers: Workers, copier: Loaded
         os._exit(2 if usable else 0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert [one.text for one in stream(copier.translator, workers.queue, ["ab"])] == ["ab"]
+
+
+def test_workers_of_a_collected_model_close_although_the_thread_holds_the_lock(copier: Loaded) -> None:
+    """The garbage collector may close them in any thread, in the middle of a method of the queue."""
+    workers = Workers([lambda: copier.decoder])
+    request = workers.queue.open(GREEDY.search, window=1, on_change=workers.close_at_any_moment)
+    workers.queue.end(request)  # calls `on_change` under the lock
+    until = time.monotonic() + PATIENCE
+    while workers.usable or any(thread.is_alive() for thread in workers._threads):
+        assert time.monotonic() < until
+        time.sleep(0.001)

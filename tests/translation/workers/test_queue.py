@@ -53,15 +53,13 @@ def test_a_batch_is_not_refilled_while_other_settings_wait_longest() -> None:
     queue = RequestQueue(1)
     request_of(queue, ONE, 4)
     request_of(queue, OTHER, 4)
-    turn = queue.next_turn()
-    assert turn and turn.search == ONE
-    running = turn.take(2, ROOM, [])
+    assert queue.next_search() == ONE
+    running = queue.take(ONE, 2, ROOM, [])
     assert owners(running) == [0, 0]
-    assert turn.take(2, ROOM, running) == []
-    after = queue.next_turn()
-    assert after and after.search == OTHER
-    assert owners(after.take(9, ROOM, [])) == [1] * 4
-    assert owners(turn.take(9, ROOM, [])) == [0] * 2
+    assert queue.take(ONE, 2, ROOM, running) == []
+    assert queue.next_search() == OTHER
+    assert owners(queue.take(OTHER, 9, ROOM, [])) == [1] * 4
+    assert owners(queue.take(ONE, 9, ROOM, [])) == [0] * 2
 
 
 def test_returned_sentences_are_taken_again_unless_their_request_is_closed() -> None:
@@ -78,19 +76,17 @@ def test_a_sentence_is_tried_alone_after_two_deaths_and_fails_after_three() -> N
     queue = RequestQueue(1)
     request, other = (request_of(queue, ONE, 2) for _ in range(2))
     for _ in range(2):
-        turn = queue.next_turn()
-        assert turn
-        running = turn.take(9, ROOM, [])
+        assert queue.next_search() == ONE
+        running = queue.take(ONE, 9, ROOM, [])
         assert len(running) == 4
         queue.lost(running, "it was killed.")
     late = request_of(queue, ONE, 1)
     assert queue.take(ONE, 9, ROOM, [Sentence(9, [2])]) == []  # until the batch is empty
     for _ in range(4):
-        alone = queue.next_turn()
-        assert alone
-        running = alone.take(9, ROOM, [])
+        assert queue.next_search() == ONE
+        running = queue.take(ONE, 9, ROOM, [])
         assert len(running) == 1
-        assert alone.take(9, ROOM, running) == []
+        assert queue.take(ONE, 9, ROOM, running) == []
         if owners(running) == [request.number]:
             queue.lost(running, "it was killed.")
         else:
@@ -106,20 +102,18 @@ def test_only_one_turn_takes_a_suspect() -> None:
     request = request_of(queue, ONE, 1)
     for _ in range(2):
         queue.lost(queue.take(ONE, 1, ROOM, []), "it was killed.")
-    turns = [queue.next_turn(), queue.next_turn()]
-    assert [owners(turn.take(1, ROOM, [])) for turn in turns if turn] == [[request.number], []]
+    assert queue.next_search() == queue.next_search() == ONE
+    assert [owners(queue.take(ONE, 1, ROOM, [])) for _ in range(2)] == [[request.number], []]
 
 
 def test_sentences_of_closed_requests_are_reported() -> None:
     queue = RequestQueue(1)
     open_one, closed = (request_of(queue, ONE, 2) for _ in range(2))
-    turn = queue.next_turn()
-    assert turn
-    running = turn.take(4, ROOM, [])
+    running = queue.take(ONE, 4, ROOM, [])
     assert queue.unfinished == 4
-    assert list(turn.gone(running)) == []
+    assert list(queue.gone(running)) == []
     queue.close_request(closed)
-    assert [owners([running[index]]) for index in turn.gone(running)] == [[closed.number]] * 2
+    assert [owners([running[index]]) for index in queue.gone(running)] == [[closed.number]] * 2
     assert queue.unfinished == 2
     queue.finish(running[owners(running).index(open_one.number)], [])
     assert queue.unfinished == 1
@@ -150,7 +144,7 @@ def test_closing_wakes_callers_and_workers() -> None:
 
     threads = [
         threading.Thread(target=caller),
-        threading.Thread(target=lambda: results.append(str(queue.next_turn()))),
+        threading.Thread(target=lambda: results.append(str(queue.next_search()))),
     ]
     for thread in threads:
         thread.start()

@@ -6,6 +6,7 @@ import socket
 import sys
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -55,44 +56,52 @@ def worker_process(
         yield process
 
 
-class Turn(ListQueue):
-    """A turn that stores hypotheses."""
+SOURCES = [[5, 6, 7], [8], [9, 10, 11, 12]]
+GREEDY, BEAM = SearchConfig(beam=1), SearchConfig(beam=2)
 
-    def __init__(self, search: SearchConfig, sources: Sequence[Sequence[int]]) -> None:
-        super().__init__([Sentence(key, tokens) for key, tokens in enumerate(sources)])
-        self.search = search
-        self.hypotheses: dict[int, list[Hypothesis] | None] = {}
+
+class Turns(ListQueue):
+    """A queue that offers the same sentences in one turn for each of some settings."""
+
+    def __init__(
+        self, *searches: SearchConfig, sources: Sequence[Sequence[int]] = SOURCES, count: int = 1
+    ) -> None:
+        """Offer `count` turns for each of `searches`."""
+        super().__init__([])
+        self._searches, self._sources = iter(searches * count), sources
+        self._turns = 0
+
+    def next_search(self) -> SearchConfig | None:
+        if search := next(self._searches, None):
+            self.put_back(
+                [Sentence(key, tokens, request=self._turns) for key, tokens in enumerate(self._sources)]
+            )
+            self._turns += 1
+        return search
 
     def finish(self, sentence: Sentence, hypotheses: list[Hypothesis] | None) -> None:
-        self.hypotheses[sentence.key] = hypotheses
-
-    def gone(self, running: Sequence[Sentence]) -> Collection[int]:
-        return ()
+        """Store hypotheses by the number of the turn, and then by the key."""
+        super().finish(replace(sentence, key=100 * sentence.request + sentence.key), hypotheses)
 
     @property
     def tokens(self) -> dict[int, list[list[int]]]:
         return {key: [[*one.tokens] for one in ranked or []] for key, ranked in self.hypotheses.items()}
 
 
-def translate(process: WorkerProcess, *turns: Turn) -> None:
-    """Translate `turns` with the process."""
-    remaining = iter(turns)
-    process.translate_turns(lambda: next(remaining, None))
-
-
-def turns() -> list[Turn]:
-    sources = [[5, 6, 7], [8], [9, 10, 11, 12]]
-    return [Turn(SearchConfig(beam=1), sources), Turn(SearchConfig(beam=2, n_best=2, rows=2), sources)]
+def translate(process: WorkerProcess, queue: Turns) -> None:
+    """Translate all turns of `queue` with the process."""
+    process.translate_turns(queue.next_search, queue)
 
 
 def test_a_process_finds_the_same_hypotheses_as_a_thread(way: Way) -> None:
-    here, there = turns(), turns()
-    remaining = iter(here)
-    translate_turns(way[0], lambda: next(remaining, None), Counts())
+    searches = (GREEDY, SearchConfig(beam=2, n_best=2, rows=2))
+    here, there = Turns(*searches), Turns(*searches)
+    translate_turns(way[0], here.next_search, here, Counts())
     with worker_process(way) as process:
-        translate(process, *there)
-    assert [turn.tokens for turn in there] == [turn.tokens for turn in here]
-    assert all(turn.tokens[0][0] == [5, 6, 7] for turn in there)
+        translate(process, there)
+    assert there.tokens == here.tokens
+    assert there.tokens.keys() == {0, 1, 2, 100, 101, 102}
+    assert all(there.tokens[key][0] == [5, 6, 7] for key in (0, 100))
 
 
 def test_an_error_in_the_process_is_raised_in_the_parent(
@@ -107,7 +116,7 @@ def test_an_error_in_the_process_is_raised_in_the_parent(
         worker_process(forked(decoder)) as process,
         pytest.raises(ValueError, match="in another process: True"),
     ):
-        translate(process, *turns())
+        translate(process, Turns(GREEDY))
 
 
 @pytest.mark.parametrize(
@@ -122,11 +131,13 @@ def test_an_error_in_the_process_is_raised_in_the_parent(
 def test_a_replacement_translates_the_sentences_of_a_dead_process(
     way: Way, number: int, message: str
 ) -> None:
-    class Deadly(Turn):
+    class Deadly(Turns):
         """Kills the first two processes during their work."""
 
-        def take(self, slots: int, tokens: int, running: Sequence[Sentence]) -> list[Sentence]:
-            sentences = super().take(slots, tokens, running)
+        def take(
+            self, config: SearchConfig, slots: int, tokens: int, running: Sequence[Sentence]
+        ) -> list[Sentence]:
+            sentences = super().take(config, slots, tokens, running)
             if process.restarts < 2:
                 assert process.process.pid
                 os.kill(process.process.pid, number)
@@ -134,22 +145,25 @@ def test_a_replacement_translates_the_sentences_of_a_dead_process(
 
     def lost(sentences: Sequence[Sentence], cause: str) -> None:
         died.extend((sentence.key, cause) for sentence in sentences)
-        turn.put_back(sentences)
+        searches.append(BEAM)
+        queue.put_back(sentences)
 
     died: list[tuple[int, str]] = []
-    turn = Deadly(SearchConfig(beam=2), [[5, 6], [7]])
+    searches = [BEAM]
+    queue = Deadly(sources=[[5, 6], [7]])
+    queue.put_back([Sentence(0, [5, 6]), Sentence(1, [7])])
     with worker_process(way, lost=lost) as process:
-        translate(process, turn, turn, turn)
+        process.translate_turns(lambda: searches.pop() if searches else None, queue)
         assert process.restarts == 2
     assert sorted(key for key, _ in died) == [0, 0, 1, 1]
     assert all(message in cause for _, cause in died)
-    assert {key: ranked[0] for key, ranked in turn.tokens.items()} == {0: [5, 6], 1: [7]}
+    assert {key: ranked[0] for key, ranked in queue.tokens.items()} == {0: [5, 6], 1: [7]}
 
 
 def test_a_spawned_process_that_cannot_load_its_model_raises_the_error(tmp_path: Path) -> None:
     load = partial(models_on, [tmp_path], torch.device("cpu"), "fp32")
     with worker_process((load, "spawn")) as process, pytest.raises(UserError, match=r"config\.json"):
-        translate(process, *turns())
+        translate(process, Turns(GREEDY))
 
 
 def test_processes_that_die_idle_are_not_replaced_forever(
@@ -160,40 +174,42 @@ def test_processes_that_die_idle_are_not_replaced_forever(
         worker_process(forked(decoder)) as process,
         pytest.raises(UserError, match="most likely because memory ran out"),
     ):
-        process.translate_turns(lambda: Turn(SearchConfig(), [[5, 6]]))
+        translate(process, Turns(BEAM, count=2 * MAX_IDLE_DEATHS))
     assert process.restarts == MAX_IDLE_DEATHS - 1
 
 
 def test_a_process_killed_while_it_waits_is_always_replaced(decoder: Decoder) -> None:
-    def after_its_death() -> Turn | None:
+    def after_its_death() -> SearchConfig | None:
         process.process.kill()
         process.process.join()
-        return Turn(SearchConfig(), [[5, 6]]) if process.restarts < 2 * MAX_IDLE_DEATHS else None
+        return BEAM if process.restarts < 2 * MAX_IDLE_DEATHS else None
 
     with worker_process(forked(decoder)) as process:
-        process.translate_turns(after_its_death)
+        process.translate_turns(after_its_death, Turns())
 
 
 def test_sentences_of_closed_requests_leave_the_batch(way: Way) -> None:
     counts = Counts()
     batch_sizes: list[int] = []
 
-    class Left(Turn):
+    class Left(Turns):
         """A turn whose first sentence is closed while it is translated."""
 
-        def take(self, slots: int, tokens: int, running: Sequence[Sentence]) -> list[Sentence]:
+        def take(
+            self, config: SearchConfig, slots: int, tokens: int, running: Sequence[Sentence]
+        ) -> list[Sentence]:
             counts.departures.value += 1
-            return super().take(slots, tokens, running)
+            return super().take(config, slots, tokens, running)
 
         def gone(self, running: Sequence[Sentence]) -> Collection[int]:
             batch_sizes.append(len(running))
             return [index for index, sentence in enumerate(running) if sentence.key == 0]
 
-    turn = Left(SearchConfig(beam=2), [[5] * 20, [6] * 30, [7] * 10])
+    queue = Left(BEAM, sources=[[5] * 20, [6] * 30, [7] * 10])
     with worker_process(way, counts) as process:
-        translate(process, turn)
+        translate(process, queue)
     assert batch_sizes[0] == 3
-    assert sorted(turn.hypotheses) == [1, 2]
+    assert sorted(queue.hypotheses) == [1, 2]
 
 
 @pytest.mark.parametrize("arrives", [True, False])
@@ -201,13 +217,15 @@ def test_the_process_requests_sentences_only_after_arrivals(decoder: Decoder, ar
     counts = Counts()
     batch_sizes: list[int] = []
 
-    class Slow(Turn):
+    class Slow(Turns):
         """A turn in which a sentence arrives at the second step of the first one."""
 
-        def take(self, slots: int, tokens: int, running: Sequence[Sentence]) -> list[Sentence]:
+        def take(
+            self, config: SearchConfig, slots: int, tokens: int, running: Sequence[Sentence]
+        ) -> list[Sentence]:
             batch_sizes.append(len(running))
             counts.departures.value += 1
-            return super().take(slots, tokens, running)
+            return super().take(config, slots, tokens, running)
 
         def gone(self, running: Sequence[Sentence]) -> Collection[int]:
             if arrives and len(batch_sizes) == 2:
@@ -215,10 +233,10 @@ def test_the_process_requests_sentences_only_after_arrivals(decoder: Decoder, ar
                 counts.arrivals.value += 1
             return []
 
-    turn = Slow(SearchConfig(beam=2), [[6] * 60])
+    queue = Slow(BEAM, sources=[[6] * 60])
     with worker_process(forked(decoder), counts) as process:
-        translate(process, turn)
-    assert sorted(turn.hypotheses) == ([0, 1] if arrives else [0])
+        translate(process, queue)
+    assert sorted(queue.hypotheses) == ([0, 1] if arrives else [0])
     assert len(batch_sizes) <= (6 if arrives else 3)
 
 
@@ -245,28 +263,28 @@ def test_threads_of_idle_workers_help_with_the_last_few_sentences(
     monkeypatch.setattr(EngineSearch, "step", report)
     counts = Counts()
     counts.unfinished.value = unfinished
-    turn = Turn(SearchConfig(beam=2), sources)
+    queue = Turns(BEAM, sources=sources)
     with (
         worker_process(forked(decoder), counts, threads=2) as process,
         pytest.raises(ValueError, match=f"in {threads} threads"),
     ):
-        process.translate_turns(lambda: turn)
+        translate(process, queue)
 
 
 def test_the_process_holds_no_socket_of_the_parent(decoder: Decoder) -> None:
     here, there = socket.socketpair()
     with worker_process(forked(decoder)) as process:
         here.settimeout(60)
-        translate(process, *turns())
+        translate(process, Turns(GREEDY))
         there.close()
         assert here.recv(1) == b""
     here.close()
 
 
 def test_closing_in_the_parent_kills_the_process(way: Way) -> None:
-    def fails() -> Turn:
+    def fails() -> SearchConfig:
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError), worker_process(way) as process:
-        process.translate_turns(fails)
+        process.translate_turns(fails, Turns())
     assert process.process.exitcode == -signal.SIGKILL
