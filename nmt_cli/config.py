@@ -2,14 +2,14 @@
 
 The fields of a configuration are sections. The fields of a section are settings, each with a default, bounds
 and a meaning. An unknown name, a value of the wrong type and a value out of bounds are errors. All errors are
-reported together. A section may have two class variables. `gone` has removed settings by name, which old
-files still have. `tables` names the setting that `[[section]]` is short for.
+reported together. Old files may have settings that were removed: see `removed_settings`. The class variable
+`tables` of a section names the setting that `[[section]]` is short for.
 """
 
 import re
 import textwrap
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from difflib import get_close_matches
@@ -17,10 +17,11 @@ from functools import cache
 from pathlib import Path
 from reprlib import repr as shorten
 from types import NoneType
-from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Literal, Self, TypeVar, get_args, get_origin, get_type_hints
 
 from nmt_cli.errors import UserError
 from nmt_cli.other_toolkits import named_here, not_here, toolkit_of_yaml, value_here
+from nmt_cli.removed_settings import REMOVED, removed_from
 from nmt_cli.setting_values import (
     COMPARISONS,
     Bounds,
@@ -82,17 +83,6 @@ class Setting:
         return first
 
 
-@dataclass(frozen=True, slots=True)
-class Gone:
-    """A setting that was removed and that old files still have."""
-
-    now: str
-    """The present behaviour and the remedy, as part of an error message."""
-
-    meant: object = None
-    """The value that means the present behaviour, and so is ignored. With None, every value is ignored."""
-
-
 def setting(
     default: Value,
     *,
@@ -128,9 +118,22 @@ def check(section: Any) -> None:
 
 
 class Section:
-    """A section whose settings cannot contradict each other. Creation only checks each value by `check`."""
+    """A section of settings. Creation checks each value by `check`. A section whose settings can contradict
+    each other has its own `__post_init__`."""
 
     __slots__ = ()
+    section: ClassVar[str] = ""
+    """The name of the section in files, such as "model"."""
+
+    def __new__(cls, **values: object) -> Self:
+        """Return a section without values. Raise `UserError` for a removed setting in `values`."""
+        # Python's own error would only say that the argument is unexpected.
+        known = {key.name for key in fields(cls)}  # type: ignore[arg-type]  # subclasses are dataclasses
+        if removed := removed_from(cls.section, [name for name in values if name not in known]):
+            raise UserError(
+                *(one.refusal(f"{cls.section}.{name}", values[name]) for name, one in removed.items())
+            )
+        return super().__new__(cls)
 
     def __post_init__(self) -> None:
         check(self)
@@ -188,8 +191,8 @@ def read(
         replace(entry, name=tables.get(entry.name, entry.name)) if isinstance(entry.value, list) else entry
         for entry in entries
     ]
-    entries = _without_gone(entries, sections, problems, note)
     keys = {f"{name}.{key.name}": (key, kind) for name, cls in sections.items() for key, kind in _types(cls)}
+    entries = _without_removed(entries, keys, problems, note)
     values: dict[str, dict[str, object]] = {section: {} for section in sections}
     for entry in entries:
         section, _, name = entry.name.partition(".")
@@ -240,10 +243,17 @@ def preset_names() -> list[str]:
 
 def section_of(section: type[Config], values: Any) -> Config:
     """Return a section of type `section` from `values`, the result of `asdict`. A missing setting gets its
-    default. Raise `ValueError` for a wrong type or unknown name, and `UserError` if the section does."""
+    default. A removed setting without effect on a trained model is ignored. Raise `ValueError` for a wrong
+    type or unknown name, and `UserError` if the section does or for a removed setting with an effect."""
     if not isinstance(values, Mapping):
         raise ValueError(f"no {section.__name__}: {values!r}")
     kinds = {key.name: kind for key, kind in _types(section)}
+    label = getattr(section, "section", "")
+    removed = removed_from(label, [name for name in values if name not in kinds])
+    for name, one in removed.items():
+        if not (one.training_only or one.is_harmless(values[name], values)):
+            raise UserError(one.refusal(f"{label}.{name}", values[name]))
+    values = {name: value for name, value in values.items() if name not in removed}
     wrong = [name for name in values if name not in kinds or converted(values[name], kinds[name]) is None]
     if wrong:
         raise ValueError(f"no {section.__name__}: {', '.join(wrong)}")
@@ -308,28 +318,31 @@ def as_commented_toml(config: Any, defaults: Mapping[str, object] | None = None)
     return "\n".join([*lines, ""])
 
 
-def _without_gone(
-    entries: Sequence[Entry], sections: Mapping[str, Any], problems: list[str], note: Callable[[str], None]
+def _without_removed(
+    entries: Sequence[Entry], known: Collection[str], problems: list[str], note: Callable[[str], None]
 ) -> list[Entry]:
-    """Return the entries of existing settings. Add a message to `problems` for each removed setting whose
-    value would change results. Pass the other removed settings to `note`, in a message per origin."""
-    gone: dict[str, Gone] = {
-        f"{section}.{name}": removed
-        for section, cls in sections.items()
-        for name, removed in getattr(cls, "gone", {}).items()
-    }
+    """Return the entries of settings that were not removed, or that are in `known`. Add a message to
+    `problems` for each removed setting whose value would change results. Pass the other removed settings to
+    `note`, in a message per origin."""
+    kept = [entry for entry in entries if entry.name in known or entry.name not in REMOVED]
     ignored: dict[str, list[str]] = {}
     for entry in entries:
-        if entry.name not in gone:
+        if entry in kept:
             continue
-        if gone[entry.name].meant in (None, entry.value):
+        section = entry.name.partition(".")[0]
+        others = {
+            one.name.removeprefix(f"{section}."): one.value
+            for one in kept
+            if one.name.startswith(f"{section}.") and one.origin == entry.origin
+        }
+        removed = REMOVED[entry.name]
+        if removed.is_harmless(entry.value, others):
             ignored.setdefault(entry.origin, []).append(entry.name)
         else:
-            value = f"{entry.name} = {toml_literal(entry.value)}"
-            problems.append(f"{value} was removed{entry.in_file}: {gone[entry.name].now}. Delete it.")
+            problems.append(removed.refusal(entry.name, entry.value, entry.in_file))
     for origin, names in ignored.items():
         note(f"{origin}: ignored settings that were removed and change nothing: {', '.join(names)}")
-    return [entry for entry in entries if entry.name not in gone]
+    return kept
 
 
 def _entries(

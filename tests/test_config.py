@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nmt_cli.config import (
-    Gone,
     Setting,
     as_commented_toml,
     as_toml,
@@ -71,11 +70,6 @@ class WheelConfig:
 
     stops: tuple[float, ...] = setting((), least=0, below=360, kind="shape")
     """Angles."""
-
-    gone: ClassVar[dict[str, Gone]] = {
-        "pedals": Gone("a motor turns it. Buy one", 2),
-        "noise": Gone("nobody hears it"),
-    }
 
     def __post_init__(self) -> None:
         check(self)
@@ -523,22 +517,9 @@ def test_changed_settings_are_named_in_the_requested_order() -> None:
     assert changed(wheel, "pause", "stops", "speed") == ["pause", "speed"]
 
 
-@pytest.mark.parametrize("value", ["noise = 3", "noise = 'much'", "pedals = 2", "pedals = 2\nnoise = 0"])
-def test_a_removed_setting_without_effect_is_ignored_with_a_note(tmp_path: Path, value: str) -> None:
-    file, notes = written(tmp_path, f"[wheel]\nspeed = 2.0\n{value}\n"), list[str]()
-    assert read(WorkshopConfig, file, note=notes.append).wheel == WheelConfig(speed=2.0)
-    names = ", ".join(f"wheel.{line.split()[0]}" for line in value.splitlines())
-    assert notes == [f"{file}: ignored settings that were removed and change nothing: {names}"]
-
-
-def test_a_removed_setting_with_an_effect_is_refused_with_the_remedy(tmp_path: Path) -> None:
-    file = written(tmp_path, "[wheel]\npedals = 3\nspeed = 2.0\n")
-    message = error_of(config=WorkshopConfig, file=file)
-    assert message == f"wheel.pedals = 3 was removed, in {file}: a motor turns it. Buy one. Delete it."
-
-
 def test_removed_settings_are_not_suggested() -> None:
-    assert "pedals" not in error_of("wheel.pedal=2", config=WorkshopConfig)
+    assert "merges_seed" not in (message := error_of("tokenizer.sed=2"))
+    assert "tokenizer.seed" not in message
 
 
 def uncommented(text: str) -> str:

@@ -19,6 +19,7 @@ from nmt_cli.checkpoints.finding import own_search
 from nmt_cli.config import Setting, as_commented_toml, describe, given_values, read
 from nmt_cli.errors import UserError, does_not_exist, printable
 from nmt_cli.other_toolkits import named_here, not_here, value_here
+from nmt_cli.removed_settings import REMOVED, removed_like
 from nmt_cli.setting_values import Bounds, Entry, shown, spelt_like, toml_literal
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -195,6 +196,8 @@ class Command(click.Command):
         value = next(iter(values), "")
         if not (similar := named_here(option, names, value)) and (answer := not_here(option, names, value)):
             return f": {answer}"
+        if not similar and (removed := removed_like(option, names)):
+            return f": {removed} was removed: {REMOVED[removed].now}."
         flags = [name for name in names if name.startswith("--")]
         similar = similar or get_close_matches(option, flags, n=1, cutoff=0.75)
         suggestions, problems = [], []

@@ -3,12 +3,14 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from nmt_cli.config import setting
+from nmt_cli.config import Section, setting
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class CorpusConfig:
+class CorpusConfig(Section):
     """How raw files are read."""
+
+    section = "corpus"
 
     invalid_utf8: Literal["error", "replace", "skip"] = setting("error", everyday=True)
     """Treatment of a line that is not UTF-8. "error" ends the command. "replace" turns invalid bytes into

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal
 
-from nmt_cli.config import Gone, Section, check, setting
+from nmt_cli.config import Section, check, setting
 from nmt_cli.corpus.config import CorpusConfig
 from nmt_cli.errors import UserError
 from nmt_cli.setting_values import converted
@@ -15,6 +15,8 @@ from nmt_cli.text.config import TextConfig, TokenizerConfig, refuse_invalid_symb
 class FilterConfig(Section):
     """Which training pairs are dropped. 0, false and "" turn a filter off. Pairs with an empty side are
     always dropped."""
+
+    section = "filter"
 
     max_words: int = setting(250, least=0, everyday=True)
     """Maximum words on either side, separated by spaces. 0 means no limit."""
@@ -187,6 +189,8 @@ class PreprocessConfig:
 class BatchConfig(Section):
     """The pairs in a global batch, which one optimizer step sees. Lengths include the end token."""
 
+    section = "batch"
+
     tokens: int = setting(25_000, least=1, kind="whole run")
     """Maximum tokens per side in the global batch of a step."""
 
@@ -203,8 +207,10 @@ class BatchConfig(Section):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class MixingConfig:
+class MixingConfig(Section):
     """How corpora are mixed. With the defaults, each epoch has every pair of the dataset once."""
+
+    section = "mixing"
 
     weights: Mapping[str, float] = setting({}, kind="whole run")
     """Relative share of each corpus in each batch, by name. Unnamed corpora are left out. If empty, the
@@ -221,10 +227,6 @@ class MixingConfig:
     epoch: str = setting("", kind="whole run")
     """Corpus whose epochs are counted. Used by training.max_epochs and others. If empty, the first corpus
     with a share."""
-
-    gone: ClassVar[Mapping[str, Gone]] = {
-        "stage": Gone("a run has one mixture. Train the next stage with --init-from and other weights", [])
-    }
 
     def __post_init__(self) -> None:
         check(self)

@@ -1,10 +1,10 @@
 """Settings of search, input and output of a translation."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import Literal
 
-from nmt_cli.config import Gone, Section, changed, check, setting
+from nmt_cli.config import Section, changed, check, setting
 from nmt_cli.errors import UserError
 from nmt_cli.scoring.config import ScorerConfig
 
@@ -12,12 +12,12 @@ TooLong = Literal["split", "cut", "skip"]
 Rule = Literal["gnmt", "power"]
 Mbr = Literal["off", "bleu", "chrf", "comet", "comet-aggregated"]
 
-ONE = "validation searches for the one best translation, and nmt translate has the setting"
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class InputConfig(Section):
     """How input lines become sentences for the model."""
+
+    section = "input"
 
     too_long: TooLong = setting("split", everyday=True)
     """Lines that are too long: split, cut or skip them.
@@ -55,14 +55,12 @@ class InputConfig(Section):
     Of the waiting lines, the longest are translated first.
     """
 
-    gone: ClassVar[Mapping[str, Gone]] = {
-        "most_unknown": Gone("a warning reports that more than a tenth of the tokens is unknown")
-    }
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class BeamConfig:
+class BeamConfig(Section):
     """Beam search, as validation during training needs it."""
+
+    section = "search"
 
     beam: int = setting(4, least=1, most=1024)
     """Beam size. 1 is greedy search."""
@@ -108,21 +106,6 @@ class BeamConfig:
 
     fairseq and CTranslate2 do so. A live hypothesis might still become better.
     """
-
-    gone: ClassVar[Mapping[str, Gone]] = {
-        # Validation once had all settings of a search, and old runs keep them in their files.
-        "n_best": Gone(ONE, 1),
-        "unknown": Gone(ONE, False),
-        "sample": Gone(ONE, False),
-        "temperature": Gone(ONE, 1.0),
-        "top_k": Gone(ONE, 0),
-        "top_p": Gone(ONE, 1.0),
-        "seed": Gone(ONE, 1),
-        "combine": Gone(ONE, "probability"),
-        "weights": Gone(ONE, []),
-        "rows": Gone("the batch size depends on the device"),
-        "tokens": Gone("the batch size depends on the device"),
-    }
 
     def __post_init__(self) -> None:
         check(self)
@@ -220,11 +203,6 @@ class SearchConfig(BeamConfig):
     It counts when a model is loaded. Auto replaces kernels that fail a trial by PyTorch's operations.
     """
 
-    gone: ClassVar[Mapping[str, Gone]] = {
-        "tokens": Gone("a batch has 16,384 source tokens. Lower search.rows to make it smaller"),
-        "graphs": Gone("every step launches its GPU kernels one by one"),
-    }
-
     def __post_init__(self) -> None:
         BeamConfig.__post_init__(self)  # super() would refer to the class before slots were added
         if self.n_best > self.beam and self.has_beam:
@@ -284,8 +262,10 @@ class SearchConfig(BeamConfig):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class OutputConfig:
+class OutputConfig(Section):
     """Output besides the text of a translation, and its form."""
+
+    section = "output"
 
     alignments: bool = setting(False, everyday=True)
     """Align the tokens of the best translation with the source.
@@ -295,10 +275,6 @@ class OutputConfig:
     source first (Pharaoh's format). Spaces in the line and in the translation separate words. It takes
     another pass of the model over each pair.
     """
-
-    gone: ClassVar[Mapping[str, Gone]] = {
-        "trees": Gone("parses are linearised. Use recipes/parsing to write them in brackets", "linearised")
-    }
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

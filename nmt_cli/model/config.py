@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from nmt_cli.config import Kind, changed, check, setting, settings_of_kind
+from nmt_cli.config import Kind, Section, changed, check, setting, settings_of_kind
 from nmt_cli.errors import UserError
 
 EFFECTIVE_WIDTHS = {"key_width": "d_k", "value_width": "d_v"}
@@ -11,8 +11,10 @@ EFFECTIVE_WIDTHS = {"key_width": "d_k", "value_width": "d_v"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ModelConfig:
+class ModelConfig(Section):
     """One Transformer. The defaults are the base model of "Attention Is All You Need"."""
+
+    section = "model"
 
     encoder_layers: int = setting(6, least=1, most=1000, kind="shape", everyday=True)
     """Number of encoder layers."""

@@ -17,8 +17,10 @@ BleuTokenizer = Literal[
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class BleuConfig:
+class BleuConfig(Section):
     """Settings of sacrebleu's BLEU. The other metrics have no settings."""
+
+    section = "bleu"
 
     tokenizer: BleuTokenizer = setting("auto", everyday=True)
     """Tokeniser of sacrebleu, for both sides. "auto" is zh, ja-mecab or ko-mecab for these languages, and 13a
@@ -35,6 +37,8 @@ class BleuConfig:
 class SignificanceConfig(Section):
     """Settings of the significance tests, which compare each system with the first."""
 
+    section = "significance"
+
     samples: int = setting(0, least=0, everyday=True)
     """Resamples or trials. 0 means the default of sacrebleu: 1,000 resamples (bootstrap) or 10,000 trials
     (randomization)."""
@@ -43,6 +47,8 @@ class SignificanceConfig(Section):
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ScorerConfig(Section):
     """Settings of a command that scores translations."""
+
+    section = "scorer"
 
     timeout: int = setting(600, least=1, everyday=True)
     """Maximum seconds without output of the command. It may need some to load a model."""

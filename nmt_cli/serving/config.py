@@ -17,6 +17,8 @@ MAX_ALTERNATIVES = 5
 class ServerConfig(Section):
     """The limits of the server, the pivot language, and what processes share."""
 
+    section = "server"
+
     most_waiting: int = setting(2000, least=1, everyday=True)
     """Maximum number of unfinished sentences. The server answers a request beyond it with status 429 and a
     `Retry-After` header."""

@@ -1,10 +1,9 @@
 """Settings of text processing: normalisation, tokenisation, sampling and augmentation."""
 
-from collections.abc import Mapping
 from dataclasses import astuple, dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
-from nmt_cli.config import Gone, Section, changed, check, setting
+from nmt_cli.config import Section, changed, check, setting
 from nmt_cli.errors import UserError
 from nmt_cli.text.placeholders import OURS, family
 
@@ -24,11 +23,13 @@ def refuse_invalid_symbol(subject: str, symbol: str) -> None:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TextConfig:
+class TextConfig(Section):
     """How raw text is normalised and split into words.
 
     Control characters are always removed, and each run of whitespace becomes one space.
     """
+
+    section = "text"
 
     unicode: Literal["nfc", "nfkc", "none"] = setting("nfc", everyday=True)
     """Unicode normalisation form."""
@@ -53,8 +54,10 @@ class TextConfig:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TokenizerConfig:
+class TokenizerConfig(Section):
     """The subword model and how it is learnt."""
+
+    section = "tokenizer"
 
     kind: Kind = "sentencepiece"
     """Kind of subword model. SentencePiece on raw text, BPE (subword-nmt) on words, characters, or words."""
@@ -96,10 +99,6 @@ class TokenizerConfig:
     sample_lines: int = setting(400_000, least=1)
     """Lines to learn subwords from, both sides together. They are spread evenly over the corpus.
     SentencePiece needs about 25 bytes of memory for each of their characters."""
-
-    gone: ClassVar[Mapping[str, Gone]] = {
-        "seed": Gone("the sample of lines is always the same for a corpus. Shuffle the corpus for another", 1)
-    }
 
     def __post_init__(self) -> None:
         """Raise `UserError` for a value out of bounds, an invalid or repeated symbol, or a setting without
@@ -145,6 +144,8 @@ class TokenizerConfig:
 class SamplingConfig(Section):
     """Subword regularisation: random segmentation of the training pairs in each epoch."""
 
+    section = "sampling"
+
     source_dropout: float = setting(0.0, least=0, below=1, kind="whole run")
     """BPE-dropout probability of the source, usually 0.1. 0 disables it. Each merge is omitted with this
     probability. For kind = "bpe" and SentencePiece's bpe models."""
@@ -159,10 +160,6 @@ class SamplingConfig(Section):
     target_alpha: float = setting(0.0, least=0, kind="whole run")
     """Sampling exponent of the target."""
 
-    gone: ClassVar[Mapping[str, Gone]] = {
-        "nbest": Gone("all segmentations of a line are drawn from. A larger alpha prefers the likeliest", 0)
-    }
-
     def enabled_for(self, side: str) -> bool:
         """Return whether `side`, "source" or "target", has a dropout or an alpha that is not 0."""
         return bool(getattr(self, f"{side}_dropout") or getattr(self, f"{side}_alpha"))
@@ -174,11 +171,13 @@ class SamplingConfig(Section):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class AugmentConfig:
+class AugmentConfig(Section):
     """Shares of the training pairs that are changed, drawn again in each epoch.
 
     Each pair gets at most one change. Validation pairs are never changed.
     """
+
+    section = "augment"
 
     upper: float = setting(0.0, least=0, most=1, kind="whole run")
     """Share of pairs in capitals, usually 0.05."""
@@ -208,10 +207,6 @@ class AugmentConfig:
 
     terms_file: str = setting("", needs="augment.terms=0.2")
     """Terms for augment.terms, as for nmt translate --glossary. A large dictionary teaches most."""
-
-    gone: ClassVar[Mapping[str, Gone]] = {
-        "word_dropout": Gone("no word is left out. Use model.source_token_dropout", 0.0)
-    }
 
     def __post_init__(self) -> None:
         """Raise `UserError` for a share out of bounds, a sum over 1, or `terms` without `terms_file`."""

@@ -1,10 +1,9 @@
 """The settings of training: the sections of a recipe file."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import Literal
 
-from nmt_cli.config import Gone, Section, changed, check, setting
+from nmt_cli.config import Section, changed, check, setting
 from nmt_cli.data.config import BatchConfig, MixingConfig
 from nmt_cli.decoding.config import BeamConfig
 from nmt_cli.errors import UserError
@@ -28,6 +27,8 @@ def refuse_two_units(section: object, *names: str) -> None:
 class LossConfig(Section):
     """The loss that training minimises."""
 
+    section = "loss"
+
     smoothing: float = setting(0.1, least=0, below=1, everyday=True)
     """Label smoothing. This fraction of the target probability is spread over the whole vocabulary."""
 
@@ -46,8 +47,10 @@ class LossConfig(Section):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class OptimizerConfig:
+class OptimizerConfig(Section):
     """The optimiser. The defaults are those of the paper."""
+
+    section = "optimizer"
 
     kind: Literal["adam", "adamw", "muon"] = setting("adam", kind="whole run")
     """Optimiser. AdamW applies weight decay apart from the gradients.
@@ -74,10 +77,6 @@ class OptimizerConfig:
     ema: float = setting(0.0, least=0, below=1)
     """Decay of a moving average of the weights. A usual value is 0.9999. 0 disables the average."""
 
-    gone: ClassVar[Mapping[str, Gone]] = {
-        "split": Gone("each process has the whole state of the optimiser", False)
-    }
-
     def __post_init__(self) -> None:
         check(self)
         if self.weight_decay and self.kind == "adam":
@@ -85,8 +84,10 @@ class OptimizerConfig:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ScheduleConfig:
+class ScheduleConfig(Section):
     """The learning rate schedule."""
+
+    section = "schedule"
 
     kind: Literal["noam", "inverse-sqrt", "linear", "cosine", "constant", "plateau"] = setting(
         "noam", everyday=True
@@ -127,6 +128,8 @@ class ScheduleConfig:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainingConfig(Section):
     """Length, precision and hardware of the run."""
+
+    section = "training"
 
     max_steps: int = setting(100_000, least=1)
     """Total number of training steps."""
@@ -184,15 +187,12 @@ class TrainingConfig(Section):
     """Seconds that a process waits for the others. After that the run ends. The limit is twelve times as long
     while they compile at the start, validate or save."""
 
-    gone: ClassVar[Mapping[str, Gone]] = {
-        "give_up_after": Gone("a run ends after ten steps in a row that are not finite", 10),
-        "graphs": Gone("no step is recorded as a CUDA graph"),
-    }
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ValidationConfig:
+class ValidationConfig(Section):
     """Validation during training."""
+
+    section = "validation"
 
     every_steps: int = setting(1000, least=0)
     """Steps between validations. 0 for none. The last step validates too."""
@@ -221,12 +221,6 @@ class ValidationConfig:
     sentences: int = setting(0, least=0, kind="whole run")
     """Sentences of each set to translate. 0 for all. The loss is always that of all sentences."""
 
-    gone: ClassVar[Mapping[str, Gone]] = {
-        "max_tokens": Gone("the loss of 8,192 tokens is computed at a time"),
-        "watched": Gone("validation.metric has to improve", "metric"),
-        "least_improvement": Gone("any improvement counts. Lower validation.patience to stop earlier", 0.0),
-    }
-
     def __post_init__(self) -> None:
         check(self)
         if self.metric == "comet" and not self.metric_model:
@@ -235,8 +229,10 @@ class ValidationConfig:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class CheckpointConfig:
+class CheckpointConfig(Section):
     """When checkpoints are saved, and which are kept."""
+
+    section = "checkpoints"
 
     every_steps: int = setting(0, least=0)
     """Steps between checkpoints. 0 saves by minutes. The last step always saves."""
@@ -264,8 +260,10 @@ class CheckpointConfig:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class StartConfig:
+class StartConfig(Section):
     """The model that a run starts from. Names of parameters may contain `*`: "encoder.*"."""
+
+    section = "start"
 
     model: str = setting("", kind="whole run")
     """Start from the weights of this model, checkpoint or run."""

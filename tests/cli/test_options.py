@@ -11,8 +11,9 @@ from nmt_cli.cli.main import nmt as group
 from nmt_cli.cli.options import CommandWithSettings, SettingOption
 from nmt_cli.config import describe, preset_names, preset_path, read
 from nmt_cli.data.config import PreprocessConfig
-from nmt_cli.decoding.config import ONE, TranslateConfig
+from nmt_cli.decoding.config import TranslateConfig
 from nmt_cli.errors import IN_PYTHON, UserError
+from nmt_cli.removed_settings import ONE_BEST
 from nmt_cli.scoring.config import ScoreConfig
 from nmt_cli.serving.config import ServeConfig
 from nmt_cli.training.config import TrainConfig
@@ -167,7 +168,15 @@ def test_a_removed_setting_of_validation_is_refused_with_the_replacement(tmp_pat
     file.write_text(OLD_SEARCH.replace("n_best = 1", "n_best = 3"))
     result = CliRunner().invoke(group, ("train", "--settings", "--config", str(file)))
     assert isinstance(result.exception, UserError)
-    assert str(result.exception) == (f"search.n_best = 3 was removed, in {file}: {ONE}. Delete it.")
+    assert str(result.exception) == (f"search.n_best = 3 was removed, in {file}: {ONE_BEST}. Delete it.")
+
+
+@pytest.mark.parametrize("option", ["--give-up-after", "--training.give_up_after"])
+def test_an_option_that_was_a_setting_gets_its_answer(option: str) -> None:
+    result = CliRunner().invoke(group, ("train", "dataset", option, "3"))
+    assert result.exit_code == 2
+    expected = f"No such option '{option}': training.give_up_after was removed: a run ends after ten steps"
+    assert expected in " ".join(result.stderr.split())
 
 
 def test_errors_name_in_python_the_setting_of_every_option() -> None:

@@ -1,0 +1,97 @@
+"""The settings that nmt once had: what replaces each, for old files, old models and old programs."""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from nmt_cli.setting_values import toml_literal
+
+ONE_BEST = "validation searches for the one best translation, and nmt translate has the setting"
+BY_DEVICE = "the batch size depends on the device"
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """A setting that was removed."""
+
+    now: str
+    """What nmt does now and what to do instead, as part of an error message."""
+
+    meant: object = None
+    """The value that means what nmt does now, and so is ignored. With None, every value is ignored."""
+
+    same_as: str = ""
+    """The setting of the same section that replaces this one. The same value as there is ignored."""
+
+    training_only: bool = False
+    """Whether trained models do not depend on it, so that a model with any value is read."""
+
+    def is_harmless(self, value: object, others: Mapping[str, object]) -> bool:
+        """Return whether nmt still does what `value` means. `others` has the section's settings by name."""
+        if self.same_as:
+            return value == others.get(self.same_as)
+        return self.meant is None or value == self.meant
+
+    def refusal(self, name: str, value: object, where: str = "") -> str:
+        """Return the error for the setting `name` with `value`. `where` names its file, such as ", in X"."""
+        return f"{name} = {toml_literal(value)} was removed{where}: {self.now}. Delete it."
+
+
+REMOVED: Mapping[str, Removed] = {
+    # nmt preprocess
+    "tokenizer.seed": Removed(
+        "the sample of lines is always the same for a corpus. Shuffle the corpus for another", 1
+    ),
+    # nmt train
+    "sampling.nbest": Removed("all segmentations of a line are drawn from. Set a larger alpha instead", 0),
+    "augment.word_dropout": Removed("no word is left out. augment.typos is another noise", 0.0),
+    "mixing.stage": Removed("a run has one mixture. Train the next stage with --init-from", []),
+    "optimizer.split": Removed("each process has the whole state of the optimiser", False),
+    "training.give_up_after": Removed("a run ends after ten steps in a row that are not finite", 10),
+    "training.graphs": Removed("no step is recorded as a CUDA graph"),
+    "validation.max_tokens": Removed("the loss of 8,192 tokens is computed at a time"),
+    "validation.watched": Removed("validation.metric has to improve", "metric"),
+    "validation.least_improvement": Removed(
+        "any improvement counts. Lower validation.patience to stop earlier", 0.0
+    ),
+    # Validation once had all settings of a search, and old runs keep them in their files.
+    "search.n_best": Removed(ONE_BEST, 1),
+    "search.unknown": Removed(ONE_BEST, False),
+    "search.sample": Removed(ONE_BEST, False),
+    "search.temperature": Removed(ONE_BEST, 1.0),
+    "search.top_k": Removed(ONE_BEST, 0),
+    "search.top_p": Removed(ONE_BEST, 1.0),
+    "search.seed": Removed(ONE_BEST, 1),
+    "search.combine": Removed(ONE_BEST, "probability"),
+    "search.weights": Removed(ONE_BEST, []),
+    "search.rows": Removed(BY_DEVICE),
+    # nmt translate and nmt serve
+    "search.tokens": Removed("a batch has 16,384 source tokens. Lower search.rows to make it smaller"),
+    "search.graphs": Removed("every step launches its GPU kernels one by one"),
+    "input.most_unknown": Removed("a warning reports that more than a tenth of the tokens is unknown"),
+    "output.trees": Removed(
+        "parses are linearised. Use recipes/parsing to write them in brackets", "linearised"
+    ),
+}
+"""The removed settings by full name. A command may still have a setting that another command lost."""
+
+
+def removed_from(section: str, names: Iterable[str]) -> dict[str, Removed]:
+    """Return the removed settings among `names` of a section, by their bare names."""
+    return {name: REMOVED[f"{section}.{name}"] for name in names if f"{section}.{name}" in REMOVED}
+
+
+def removed_like(option: str, names: Collection[str]) -> str | None:
+    """Return the removed setting that the option `option` names, such as "search.tokens" for "--tokens", or
+    None. `names` are the options and settings of the command, which has no settings of other sections."""
+    sections = {name.partition(".")[0] for name in names if not name.startswith("-")}
+    plain = option.lstrip("-").replace("-", "_")
+    return next(
+        (
+            name
+            for name in REMOVED
+            if plain in (name, name.partition(".")[2])
+            and name not in names
+            and name.partition(".")[0] in sections
+        ),
+        None,
+    )
