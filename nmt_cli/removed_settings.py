@@ -42,6 +42,17 @@ REMOVED: Mapping[str, Removed] = {
         "the sample of lines is always the same for a corpus. Shuffle the corpus for another", 1
     ),
     # nmt train
+    "model.embedding_dropout": Removed(
+        "model.residual_dropout drops embeddings too, as in the paper",
+        same_as="residual_dropout",
+        training_only=True,
+    ),
+    "model.residual_stream": Removed(
+        "values between layers are fp32 in bf16 training", "fp32", training_only=True
+    ),
+    "model.source_token_dropout": Removed(
+        "no source token is dropped. augment.typos is another noise", 0.0, training_only=True
+    ),
     "sampling.nbest": Removed("all segmentations of a line are drawn from. Set a larger alpha instead", 0),
     "augment.word_dropout": Removed("no word is left out. augment.typos is another noise", 0.0),
     "mixing.stage": Removed("a run has one mixture. Train the next stage with --init-from", []),

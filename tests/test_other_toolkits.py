@@ -168,7 +168,7 @@ def test_an_option_named_like_a_setting_suggests_it(command: str) -> None:
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        ("train --dropout 0.3", "--set model.residual_dropout=0.3 --set model.embedding_dropout=0.3?"),
+        ("train --dropout 0.3", "--set model.residual_dropout=0.3?"),
         ("train --lr=5e-4", "did you mean --set schedule.kind=inverse-sqrt --set schedule.peak=5e-4?"),
         (
             "train --lr 5e-4 --lr-scheduler cosine",
@@ -300,7 +300,7 @@ def test_every_command_of_the_table_exists() -> None:
     ("name", "expected"),
     [
         ("training.fp16", "did you mean training.precision=fp16?"),
-        ("dropout", "did you mean model.residual_dropout and model.embedding_dropout?"),
+        ("dropout", "did you mean model.residual_dropout?"),
         ("adam_betas", "did you mean optimizer.beta1 and optimizer.beta2?"),
         ("learning_rate", "did you mean schedule.factor?"),
         ("valid_steps", "did you mean validation.every_steps?"),

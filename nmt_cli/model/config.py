@@ -113,23 +113,14 @@ class ModelConfig(Section):
     """A bias for each vocabulary entry in the output projection. The paper has none."""
 
     residual_dropout: float = setting(0.1, least=0, below=1, kind="training only", everyday=True)
-    """Dropout on the output of each sub-layer. It is applied before the residual sum."""
-
-    embedding_dropout: float = setting(0.1, least=0, below=1, kind="training only")
-    """Dropout on the sums of embeddings and positions."""
-
-    source_token_dropout: float = setting(0.0, least=0, below=1, kind="training only")
-    """Dropout of whole source tokens, as Marian's `--dropout-src`. Embeddings become 0, positions stay."""
+    """Dropout on outputs of sub-layers, and on embeddings. It is applied to the output of each sub-layer
+    before the residual sum, and to the sums of embeddings and positions."""
 
     attention_dropout: float = setting(0.0, least=0, below=1, kind="training only")
     """Dropout on attention probabilities. The paper has none."""
 
     activation_dropout: float = setting(0.0, least=0, below=1, kind="training only")
     """Dropout inside feed-forward layers. The paper has none."""
-
-    residual_stream: Literal["fp32", "bf16"] = setting("fp32", kind="training only")
-    """Format of values between layers in bf16 training. It has an effect with training.precision=bf16 only,
-    and saves memory traffic with training.compile only. Layer norms and their inputs stay fp32."""
 
     encoder_window: int = setting(0, least=0, most=1_000_000, kind="use")
     """Keys around a source token that it attends to. 0 is all. The paper's restricted self-attention."""

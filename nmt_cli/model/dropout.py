@@ -29,13 +29,6 @@ def dropout(x_TD: Tensor, probability: float, training: bool, layout: Layout | N
     return out
 
 
-def token_dropout(x_TD: Tensor, probability: float, training: bool, layout: Layout | None) -> Tensor:
-    """Do as `dropout`, but drop or keep all channels of a token together, as `dropout` does its channel 0."""
-    if not training or not probability:
-        return x_TD
-    return x_TD * dropout(torch.ones_like(x_TD[:, :1]), probability, training, layout)
-
-
 def dropout_seed(like: Tensor) -> Tensor:
     """Return a random int64 [] for a dropout mask, on the device of `like`. Do not wait for the device."""
     return torch.randint(SEEDS, (), device=like.device)

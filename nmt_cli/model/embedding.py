@@ -6,9 +6,8 @@ from torch.nn import functional as F
 
 from nmt_cli.errors import UserError
 from nmt_cli.model.config import ModelConfig
-from nmt_cli.model.dropout import dropout, token_dropout
+from nmt_cli.model.dropout import dropout
 from nmt_cli.ragged import Layout
-from nmt_cli.runtime.devices import autocast_dtype
 
 WAVELENGTH = 10_000
 FIRST_ROWS = 1024
@@ -86,16 +85,15 @@ class Embedding(nn.Module):
     """The input of a stack: sqrt(D) x embedding + position, then dropout. The matrix may be shared. Rotary
     and relative positions are not added, as they act in self-attention."""
 
-    def __init__(self, config: ModelConfig, matrix_VD: nn.Parameter, token_drop: float = 0.0) -> None:
+    def __init__(self, config: ModelConfig, matrix_VD: nn.Parameter) -> None:
         super().__init__()
         self.matrix, self.scale = matrix_VD, config.width**0.5 if config.scale_embeddings else 1.0
-        self.drop, self.token_drop = config.embedding_dropout, token_drop
+        self.drop = config.residual_dropout
         self.positions: LearnedPositions | Sinusoids | None = None
         if config.positions == "learned":
             self.positions = LearnedPositions(config.longest, config.width)
         elif config.positions in ("sinusoidal", "marian"):
             self.positions = Sinusoids(config.width, config.positions, config.first_position)
-        self.narrow = config.residual_stream == "bf16"
 
     def forward(
         self,
@@ -107,15 +105,12 @@ class Embedding(nn.Module):
     ) -> Tensor:
         """Return [..., D] for token ids of any shape. All `positions` are less than `longest`.
 
-        If `zeroed` is True for a token, its embedding is zeros, so that only the position is left, if any. If
-        `residual_stream` is "bf16", the result is bf16 under autocast to bf16. In training, `tokens` are
-        [T], and `layout` has their segments.
+        If `zeroed` is True for a token, its embedding is zeros, so that only the position is left, if any. In
+        training, `tokens` are [T], and `layout` has their segments.
         """
         vectors = F.embedding(tokens, self.matrix) * self.scale
-        vectors = token_dropout(vectors, self.token_drop, self.training, layout)
         if zeroed is not None:
             vectors = vectors.masked_fill(zeroed[..., None], 0.0)
         if self.positions:
             vectors = vectors + self.positions(positions, longest)
-        out = dropout(vectors, self.drop, self.training, layout)
-        return out.to(torch.bfloat16) if self.narrow and autocast_dtype(out.device) == torch.bfloat16 else out
+        return dropout(vectors, self.drop, self.training, layout)

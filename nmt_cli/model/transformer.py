@@ -109,7 +109,7 @@ class Transformer(nn.Module):
         target_VD = embedding_matrix(entries, config.width)
         source_VD = embedding_matrix(len(source), config.width) if has_own_source else target_VD
         self.source_embedding, self.target_embedding = (
-            Embedding(config, source_VD, config.source_token_dropout),
+            Embedding(config, source_VD),
             Embedding(config, target_VD),
         )
         has_own_output = config.tie in ("embeddings", "none")

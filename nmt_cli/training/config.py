@@ -322,7 +322,7 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         """Raise `UserError` for patience or plateaus without validation, and linear or cosine with
-        max_epochs. Refuse a bf16 residual stream in fp32 or fp16, and sentences longer than the positions."""
+        max_epochs. Refuse sentences longer than the positions."""
         if self.watches and not (self.validation.every_steps or self.validation.every_epochs):
             raise UserError(
                 "validation.patience and the plateau schedule have nothing to watch without validation. "
@@ -332,11 +332,6 @@ class TrainConfig:
             raise UserError(
                 f"a {self.schedule.kind} schedule has to know the last step. "
                 "Give training.max_steps in place of max_epochs."
-            )
-        if self.model.residual_stream == "bf16" and self.training.precision in ("fp32", "tf32", "fp16"):
-            raise UserError(
-                f"model.residual_stream=bf16 has no effect with training.precision={self.training.precision};"
-                " leave one of them out."
             )
         if self.training.guided_alignment and (self.sampling.enabled or self.augment.enabled):
             raise UserError(

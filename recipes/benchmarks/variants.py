@@ -39,7 +39,6 @@ VARIANTS: dict[str, Sequence[str]] = {
     "Muon": ("optimizer.kind=muon",),
     "depth-scaled init": ("model.depth_scaled_init=true",),
     "Muon and depth-scaled init": ("optimizer.kind=muon", "model.depth_scaled_init=true"),
-    "source token dropout 0.1": ("model.source_token_dropout=0.1",),
     "R-Drop 3": ("loss.r_drop=3",),
 }
 """Settings of each variant, in addition to those of the preset tiny and `COMMON`."""

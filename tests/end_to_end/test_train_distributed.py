@@ -36,7 +36,7 @@ TINY = (
         "schedule.warmup=10",
     ),
 )
-WITHOUT_DROPOUT = ("--set", "model.residual_dropout=0", "--set", "model.embedding_dropout=0")
+WITHOUT_DROPOUT = ("--set", "model.residual_dropout=0")
 TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
 
 OUT_OF_MEMORY = """

@@ -27,7 +27,7 @@ def test_the_default_settings_are_the_papers_base_model() -> None:
         "all",
     )
     assert (config.norm_epsilon, config.attention_bias) == (1e-6, False)
-    assert (config.residual_dropout, config.embedding_dropout) == (0.1, 0.1)
+    assert config.residual_dropout == 0.1
     assert (config.attention_dropout, config.activation_dropout) == (0, 0)
     assert (config.encoder_window, config.decoder_window) == (0, 0)
 
@@ -50,7 +50,7 @@ def test_keys_and_values_may_have_different_widths(settings: dict[str, Any], wid
 
 SIZES = "encoder_layers", "decoder_layers", "width", "feed_forward", "heads", "longest"
 MAY_BE_0 = "key_width", "value_width", "encoder_window", "decoder_window"
-DROPOUTS = "residual_dropout", "embedding_dropout", "attention_dropout", "activation_dropout"
+DROPOUTS = "residual_dropout", "attention_dropout", "activation_dropout"
 INVALID = [
     *((name, size, "") for name in SIZES for size in (0, -2)),
     *((name, -1, "") for name in MAY_BE_0),

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from nmt_cli.model.dropout import dropout, dropout_seed, token_dropout
+from nmt_cli.model.dropout import dropout
 from nmt_cli.model.pointwise import plain_relu_and_dropout, relu_and_dropout
 from nmt_cli.ragged import Layout
 
@@ -121,45 +121,3 @@ def test_the_mask_of_a_segment_does_not_depend_on_its_batch() -> None:
     other = dropped(x[5:], 0.5, layout=Layout.of([7], mask_keys=np.array([41])))
     assert torch.equal(both[5:], alone)
     assert not torch.equal(alone, other)
-
-
-def dropped_tokens(seed: int, keys: list[int], lengths: list[int], probability: float) -> list[bool]:
-    """Return for each token whether it is dropped, by the hash in the module `attention.dropout_masks`."""
-    result = []
-    for key, length in zip(keys, lengths, strict=True):
-        for position in range(length):
-            state = 0
-            for word in (seed & 0xFFFFFFFF, seed >> 32, key, position, 0):
-                state = (state + word * 0x9E3779B1 + 0x7F4A7C15) % 2**32
-                state = (state ^ state >> 16) * 0x85EBCA6B % 2**32
-                state = (state ^ state >> 13) * 0xC2B2AE35 % 2**32
-                state ^= state >> 16
-            result.append(state >> 16 < round(probability * 2**16))
-    return result
-
-
-@pytest.mark.parametrize("probability", [0.1, 0.6])
-def test_whole_tokens_are_dropped_by_seed_pair_and_position(probability: float) -> None:
-    keys, lengths = [2**31 - 1, 5, 0], [30, 1, 50]
-    torch.manual_seed(3)
-    seed = int(dropout_seed(torch.empty(0)))
-    torch.manual_seed(3)
-    x = torch.randn(81, 6).requires_grad_()
-    expected = torch.tensor(dropped_tokens(seed, keys, lengths, probability))
-    assert expected.any() and not expected.all()
-    torch.manual_seed(3)
-    out = token_dropout(x, probability, True, Layout.of(lengths, mask_keys=np.array(keys)))
-    torch.testing.assert_close(
-        out, x.masked_fill(expected[:, None], 0) / (1 - probability), rtol=3e-5, atol=0
-    )
-    (gradient,) = torch.autograd.grad(out.sum(), x)
-    assert torch.equal(gradient == 0, expected[:, None].expand(81, 6))
-
-
-@pytest.mark.parametrize(("probability", "training"), [(0.5, False), (0.0, True)])
-def test_no_token_is_dropped_in_evaluation_or_without_a_probability(
-    probability: float, training: bool
-) -> None:
-    x, before = torch.randn(4, 5), torch.get_rng_state()
-    assert token_dropout(x, probability, training, None) is x
-    assert torch.equal(torch.get_rng_state(), before)

@@ -20,7 +20,7 @@ from nmt_cli.model.embedding import (
 from nmt_cli.ragged import Layout
 from tests.model.models import model_of
 
-CONFIG = ModelConfig(width=64, embedding_dropout=0.0)
+CONFIG = ModelConfig(width=64, residual_dropout=0.0)
 
 
 def test_embeddings_have_a_standard_deviation_of_one_over_the_root_of_the_width() -> None:
@@ -48,7 +48,7 @@ def test_ids_of_any_shape_are_embedded() -> None:
 @pytest.mark.parametrize("positions", ["sinusoidal", "learned"])
 def test_dropout_applies_to_the_sum_of_embedding_and_position(positions: str) -> None:
     learned = replace(CONFIG, positions="learned")
-    config = replace(learned if positions == "learned" else CONFIG, embedding_dropout=0.4)
+    config = replace(learned if positions == "learned" else CONFIG, residual_dropout=0.4)
     embedding = Embedding(config, embedding_matrix(10, 64))
     ids, indices = torch.tensor([1, 2, 3, 4]), torch.arange(4)
     expected = embedding.eval()(ids, indices, 4)
@@ -58,19 +58,6 @@ def test_dropout_applies_to_the_sum_of_embedding_and_position(positions: str) ->
     torch.manual_seed(5)
     assert torch.equal(actual, dropout(expected, 0.4, True, layout))
     assert (actual == 0).any()
-
-
-def test_only_source_tokens_are_dropped_and_their_positions_stay() -> None:
-    torch.manual_seed(2)
-    model = model_of(replace(CONFIG, heads=4, feed_forward=64, source_token_dropout=0.4), 10).train()
-    ids, indices, layout = torch.arange(200) % 10, torch.arange(200), Layout.of([200])
-    for embedding, share in ((model.source_embedding, 0.4), (model.target_embedding, 0.0)):
-        expected = embedding.eval()(ids, indices, 200) - sinusoids(200, 64)
-        actual = embedding.train()(ids, indices, 200, layout=layout) - sinusoids(200, 64)
-        gone = (actual == 0).all(1)
-        assert float(gone.double().mean()) == pytest.approx(share, abs=0.12)
-        kept = expected / (1 - share)
-        torch.testing.assert_close(actual[~gone], kept[~gone], rtol=1e-3, atol=1e-5)
 
 
 def closed_form(position: int, width: int) -> list[float]:

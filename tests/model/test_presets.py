@@ -73,7 +73,7 @@ def test_a_preset_has_its_published_shape_and_initialisation(
     assert (config.encoder_layers, config.decoder_layers) == (layers, layers)
     assert (config.width, config.feed_forward, config.heads) == (width, inner, heads)
     assert (config.d_k, config.d_v, config.tie, config.init) == (head, head, tie, init)
-    assert (config.residual_dropout, config.embedding_dropout) == (drop, drop)
+    assert config.residual_dropout == drop
 
 
 @pytest.mark.parametrize("name", ["vaswani2017-base", "vaswani2017-big", "small", "tiny"])
@@ -115,8 +115,8 @@ TABLE_3: list[tuple[str, dict[str, Any], int, int | None]] = [
     ("C d 1024", {"width": 1024}, 163_815_424 - 63_045_632, None),
     ("C ff 1024", {"feed_forward": 1024}, -12 * (2 * 512 + 1) * 1024, 53 - 65),
     ("C ff 4096", {"feed_forward": 4096}, 12 * (2 * 512 + 1) * 2048, 90 - 65),
-    ("D 0.0", {"residual_dropout": 0.0, "embedding_dropout": 0.0}, 0, None),
-    ("D 0.2", {"residual_dropout": 0.2, "embedding_dropout": 0.2}, 0, None),
+    ("D 0.0", {"residual_dropout": 0.0}, 0, None),
+    ("D 0.2", {"residual_dropout": 0.2}, 0, None),
     ("E", {"positions": "learned"}, 2 * 1024 * 512, None),
 ]
 

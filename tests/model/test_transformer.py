@@ -195,16 +195,16 @@ def drops(monkeypatch: pytest.MonkeyPatch) -> Drops:
 def test_dropout_applies_to_both_embeddings_and_every_sub_layer_and_nothing_else(
     name: str, drops: Drops, build: Callable[..., Transformer], batch: Callable[..., Batch]
 ) -> None:
-    config = replace(CONFIGS[name], residual_dropout=0.3, embedding_dropout=0.2)
+    config = replace(CONFIGS[name], residual_dropout=0.3)
     build(config).train()(*batch([5, 2], [4, 7]))
-    encoder = [(0.2, (7, 32)), *[(0.3, (7, 32))] * (2 * 2)]
-    assert drops == [*encoder, (0.2, (11, 32)), *[(0.3, (11, 32))] * (2 * 3)]
+    encoder = [(0.3, (7, 32))] * (1 + 2 * 2)
+    assert drops == [*encoder, *[(0.3, (11, 32))] * (1 + 2 * 3)]
 
 
 def test_activation_dropout_applies_once_in_each_feed_forward_layer(
     drops: Drops, build: Callable[..., Transformer], batch: Callable[..., Batch]
 ) -> None:
-    config = replace(POST, residual_dropout=0.0, embedding_dropout=0.0, activation_dropout=0.4)
+    config = replace(POST, residual_dropout=0.0, activation_dropout=0.4)
     build(config).train()(*batch([5, 2], [4, 7]))
     assert drops == [(0.4, (7, 48))] * 2 + [(0.4, (11, 48))] * 2
 
@@ -214,16 +214,15 @@ def test_activation_dropout_applies_once_in_each_feed_forward_layer(
     [
         ({}, True),
         ({"residual_dropout": 0.1}, False),
-        ({"embedding_dropout": 0.1}, False),
         ({"attention_dropout": 0.1}, False),
         ({"activation_dropout": 0.1}, False),
     ],
     ids=str,
 )
-def test_training_differs_from_evaluation_only_by_the_four_kinds_of_dropout(
+def test_training_differs_from_evaluation_only_by_the_three_kinds_of_dropout(
     settings: dict[str, Any], same: bool, build: Callable[..., Transformer], batch: Callable[..., Batch]
 ) -> None:
-    none = replace(POST, residual_dropout=0.0, embedding_dropout=0.0)
+    none = replace(POST, residual_dropout=0.0)
     model, inputs = build(replace(none, **settings)), batch([5, 20], [14, 7])
     evaluated, trained = model(*inputs), model.train()(*inputs)
     assert torch.equal(evaluated, trained) == same

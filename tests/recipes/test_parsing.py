@@ -39,7 +39,6 @@ model.decoder_layers = 1
 model.heads = 2
 model.norm = "pre"
 model.residual_dropout = 0.0
-model.embedding_dropout = 0.0
 batch.tokens = 200
 schedule.kind = "constant"
 schedule.peak = 0.02

@@ -200,7 +200,6 @@ def _config(settings: ForeignSettings, tensors: dict[str, Tensor]) -> ModelConfi
         attention_bias=has_biases(tensors),
         tie="all" if shared else "decoder" if tied else "none",
         residual_dropout=settings.number("dropout", 0.1),
-        embedding_dropout=settings.number("dropout", 0.1),
         attention_dropout=settings.number("attention_dropout", 0.0),
         activation_dropout=settings.number("activation_dropout", 0.0),
         longest=longest,

@@ -173,7 +173,6 @@ def _config(settings: ForeignSettings, tensors: Mapping[str, Tensor], options: I
         output_bias=BIAS in tensors,
         tie=("all" if shared else "decoder") if tied else "none",
         residual_dropout=settings.number("dropout", 0.1),
-        embedding_dropout=settings.number("dropout", 0.1),
         attention_dropout=settings.number("attention_dropout", 0.0),
         activation_dropout=settings.number("activation_dropout", 0.0),
     )

@@ -107,7 +107,6 @@ def _config(settings: ForeignSettings) -> ModelConfig:
         feed_forward_bias=False,
         positions="relative",
         residual_dropout=settings.number("dropout_rate", 0.1),
-        embedding_dropout=settings.number("dropout_rate", 0.1),
         attention_dropout=settings.number("dropout_rate", 0.1),
         activation_dropout=settings.number("dropout_rate", 0.1),
     )

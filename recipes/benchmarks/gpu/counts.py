@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from typing import Any, Literal, cast
+from typing import Any, cast
 from unittest.mock import patch
 
 import click
@@ -50,8 +50,6 @@ WIDTH = 64
 OF_LOGITS = ("log_softmax", "_log_softmax", "amax", "topk", "to", "_to_copy")
 """Operations that read or write all logits of a step."""
 
-Stream = Literal["fp32", "bf16"]
-
 
 class Counted(TorchDispatchMode):  # type: ignore[no-untyped-call]  # PyTorch's class is untyped
     """Count operations by name, and the bytes that they read and write, without views."""
@@ -78,22 +76,20 @@ class Counted(TorchDispatchMode):  # type: ignore[no-untyped-call]  # PyTorch's 
 @click.command()
 @click.argument("size", type=click.Choice([*SIZES, "attention", "search"]), default="base")
 @click.option("--tokens", default=25_000, show_default=True, help="Tokens of each side of a batch.")
-@click.option("--residual-stream", type=click.Choice(["fp32", "bf16"]), default="fp32", show_default=True)
-def main(size: str, tokens: int, residual_stream: Stream) -> None:
+def main(size: str, tokens: int) -> None:
     """Print the counts of a training step, of attention, or of a step of search."""
     if size == "attention":
         result: dict[str, Any] = attention(tokens)
     else:
-        result = search() if size == "search" else counts(size, tokens, residual_stream)
+        result = search() if size == "search" else counts(size, tokens)
     print(json.dumps(result, indent=1))
 
 
-def counts(size: str, tokens: int, residual_stream: Stream = "fp32") -> dict[str, Any]:
+def counts(size: str, tokens: int) -> dict[str, Any]:
     """Return counts for a micro-batch in bf16, forward and backward, and for the work once per step."""
     part = micro_batches(tokens, None, ENTRIES[size])[1]
     with _as_on_a_gpu(), FakeTensorMode(allow_non_fake_inputs=True):
-        shape = replace(SIZES[size], residual_stream=residual_stream)
-        one = trainer(shape, ENTRIES[size], device=torch.device("cpu"))
+        one = trainer(SIZES[size], ENTRIES[size], device=torch.device("cpu"))
         with Counted() as counted:
             one._forward_backward(part, part.real_target_tokens, first=True)
         with Counted() as once:

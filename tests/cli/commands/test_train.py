@@ -120,7 +120,7 @@ def test_wrong_usage_exits_with_2(
     assert_one_line(result, 2, message)
 
 
-WITHOUT_DROPOUT = ("--set", "model.residual_dropout=0", "--set", "model.embedding_dropout=0")
+WITHOUT_DROPOUT = ("--set", "model.residual_dropout=0")
 
 
 @pytest.mark.parametrize(
@@ -133,8 +133,8 @@ WITHOUT_DROPOUT = ("--set", "model.residual_dropout=0", "--set", "model.embeddin
         (("--max-steps", "0"), "Error: --max-steps must be at least 1 (got 0)"),
         (("--set", "schedule.warmup=0"), "schedule.warmup is 0. With noam, it must be at least 1"),
         (
-            ("--set", "model.residual_stream=bf16", "--set", "training.precision=fp32"),
-            "model.residual_stream=bf16 has no effect with training.precision=fp32",
+            ("--set", "model.residual_stream=bf16"),
+            'model.residual_stream = "bf16" was removed: values between layers are fp32',
         ),
         (
             ("--set", "loss.r_drop=5", *WITHOUT_DROPOUT),

@@ -45,11 +45,11 @@ def test_a_resumed_run_keeps_its_precision_until_it_is_set(
     go(AUTO, "training.max_steps=1")
     faster.append(not first)
     go(AUTO, "training.max_steps=2")
-    _, events = go(AUTO, "training.max_steps=3", "model.residual_stream=bf16")
+    _, events = go(AUTO, "training.max_steps=3", "training.log_every=7")
     changes = [text for text in notes(events) if text.startswith("changed: ")]
     assert changes == [
-        'changed: model.residual_stream: "fp32" -> "bf16"',
         "changed: training.max_steps: 2 -> 3",
+        "changed: training.log_every: 1 -> 7",
     ]
     assert {*precisions(run)} == {before}
     assert 'precision = "auto"' in (run / "config.toml").read_text("utf-8")

@@ -40,7 +40,7 @@ Make = Callable[..., Outcome]
 
 PATIENCE = 60.0
 
-DROPPING = ("model.residual_dropout=0.3", "model.attention_dropout=0.2", "model.source_token_dropout=0.2")
+DROPPING = ("model.residual_dropout=0.3", "model.attention_dropout=0.2")
 SLOW_START = "schedule.warmup=50"
 """A learning rate at which a few steps change the model only a little."""
 

@@ -92,9 +92,7 @@ def on_device(part: MicroBatch) -> MicroBatch:
 def test_nothing_waits_for_the_device_from_forward_to_gradients(
     identity: Identity, tiny: Callable[..., TrainConfig], precision: str, changed: dict[str, Any]
 ) -> None:
-    shape = replace(
-        identity.config, residual_dropout=0.1, attention_dropout=0.2, source_token_dropout=0.1, **changed
-    )
+    shape = replace(identity.config, residual_dropout=0.1, attention_dropout=0.2, **changed)
     guided = "training.guided_alignment=0.1"
     config, real = tiny(guided), micro_batch(*LENGTHS[0], seed=1)
     with FakeTensorMode(allow_non_fake_inputs=True):
