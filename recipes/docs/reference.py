@@ -298,7 +298,7 @@ def _unquoted(text: str) -> str:
 
 
 def _docstring(item: object) -> str:
-    """Return a docstring as Markdown: examples and indented blocks become code blocks, and lists stay lists."""
+    """Return a docstring as Markdown. Examples and indented blocks become code blocks, lists stay lists."""
     blocks = inspect.getdoc(item) or ""
     text = ""
     for block in blocks.split("\n\n"):
