@@ -35,7 +35,7 @@ from nmt_cli.checkpoints.model_folder import Model, read_model
 from nmt_cli.cli.main import WAITING
 from nmt_cli.config import read
 from nmt_cli.errors import UserError
-from nmt_cli.interop.exporters.exporting import export
+from nmt_cli.interop.exporting import export
 from nmt_cli.text.tokenizers import load_tokenizers
 from recipes.benchmarks import championship_worker, machine
 from recipes.benchmarks.championship_models import write_random

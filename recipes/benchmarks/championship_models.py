@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from nmt_cli.checkpoints.model_folder import Identity, weights, write_model
-from nmt_cli.interop.exporters.exported import EXCLUDED_BIAS
+from nmt_cli.interop.conventions import EXCLUDED_BIAS
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.ragged import Layout

@@ -17,7 +17,7 @@ import click
 
 from nmt_cli.checkpoints.model_folder import Model, read_model
 from nmt_cli.cli.main import WAITING
-from nmt_cli.interop.exporters.ctranslate2 import filled
+from nmt_cli.interop.ctranslate2 import filled
 from nmt_cli.model.transformer import Transformer
 from recipes.benchmarks import translation_peers as peers
 from recipes.benchmarks.machine import ROOT, THREADS

@@ -49,9 +49,9 @@ import torch
 
 from nmt_cli.checkpoints.model_folder import read_model
 from nmt_cli.errors import UserError
-from nmt_cli.interop.exporters.exporting import export
+from nmt_cli.interop.exporting import export
 from nmt_cli.interop.foreign import Foreign, ImportOptions, PositionRule, write
-from nmt_cli.interop.importers.importing import read
+from nmt_cli.interop.importing import read
 from recipes.torture.forks import MEMORY_LIMIT
 from recipes.torture.mutations import KINDS
 
@@ -94,7 +94,7 @@ def make_world(world: Path) -> None:
     The folders `exported` and `ctranslate2` have models that nmt has exported.
     """
     from tests.interop.conftest import m2m100_folder, marian_folder
-    from tests.interop.importers.test_fairseq import fairseqs_tensors, folder_of, m2m100, settings
+    from tests.interop.test_fairseq import fairseqs_tensors, folder_of, m2m100, settings
 
     marian_folder(world / "huggingface")
     marian_folder(world / "pickled", pickled=True)

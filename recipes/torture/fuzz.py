@@ -120,7 +120,7 @@ def logs() -> tuple[Reader, list[bytes]]:
 
 def yaml() -> tuple[Reader, list[bytes]]:
     """Return the reader of Marian's settings, and contents to start from."""
-    from nmt_cli.interop.importers.marian_yaml import settings as read
+    from nmt_cli.interop.marian_yaml import settings as read
 
     seeds = [b"type: transformer\nenc-depth: 6\n", b'"a": [1, 2]\nb:\n  - c\n  - d: 3\n']
     return (lambda path: read(path.read_bytes().decode("utf-8", "replace"), str(path))), seeds
@@ -132,7 +132,7 @@ def npz() -> tuple[Reader, list[bytes]]:
 
     import numpy
 
-    from nmt_cli.interop.importers import marian
+    from nmt_cli.interop import marian
 
     arrays: dict[str, Any] = {"special:model.yml": numpy.frombuffer(b"type: x\0", numpy.int8)}
     numpy.savez(file := io.BytesIO(), **arrays)

@@ -18,7 +18,7 @@ from nmt_cli.checkpoints.finding import find_model
 from nmt_cli.checkpoints.foreign import ForeignKind, Format, Imported, foreign_kind
 from nmt_cli.errors import UserError
 from nmt_cli.interop.foreign import ImportOptions
-from nmt_cli.interop.importers.importing import SUPPORTED, read
+from nmt_cli.interop.importing import SUPPORTED, read
 from tests.checks import refusal
 
 FAIRSEQ = {

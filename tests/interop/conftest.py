@@ -22,7 +22,7 @@ from nmt_cli.decoding.config import InputConfig, SearchConfig, TranslateConfig
 from nmt_cli.engine.decoder import Decoder
 from nmt_cli.errors import UserError
 from nmt_cli.interop.foreign import ImportOptions
-from nmt_cli.interop.importers.importing import read
+from nmt_cli.interop.importing import read
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.ragged import Layout
 from nmt_cli.text.tokenizers import Tokenizers, load_tokenizers

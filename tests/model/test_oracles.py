@@ -13,7 +13,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from nmt_cli.checkpoints.model_folder import weights
 from nmt_cli.decoding.config import SearchConfig
-from nmt_cli.interop.importers.huggingface import usual_names
+from nmt_cli.interop.huggingface import usual_names
 from nmt_cli.interop.weights import common_tensors, import_tensors
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.transformer import Transformer

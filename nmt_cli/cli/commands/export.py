@@ -61,8 +61,7 @@ def export(
     from nmt_cli.checkpoints.card import facts_of
     from nmt_cli.checkpoints.finding import find_model
     from nmt_cli.checkpoints.model_folder import read_model
-    from nmt_cli.interop import hub
-    from nmt_cli.interop.exporters import exporting
+    from nmt_cli.interop import exporting, hub
     from nmt_cli.interop.foreign import check_free
 
     # Before the model is read, which can take minutes.
@@ -94,8 +93,8 @@ def _check(model: Path, form: str, translate: Callable[[list[str]], list[str]]) 
     - `translate`: a function that translates with the other toolkit.
     """
     from nmt_cli.api import SearchConfig, TranslateConfig, load
-    from nmt_cli.interop.exporters.exported import LONGEST_CHECKED, made_up
-    from nmt_cli.interop.exporters.exporting import TOOLKITS
+    from nmt_cli.interop.conventions import LONGEST_CHECKED, made_up
+    from nmt_cli.interop.exporting import TOOLKITS
     from nmt_cli.scoring.metrics import score
 
     # With longer limits, 50 of 50 lines of a weak model differed. With these, a few do.

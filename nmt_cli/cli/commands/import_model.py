@@ -48,7 +48,7 @@ def import_model(
     chooses those of the Marian that trained the model, or of transformers.
     """
     from nmt_cli.interop.foreign import ImportOptions, check_free, write
-    from nmt_cli.interop.importers.importing import read
+    from nmt_cli.interop.importing import read
 
     # Before the model is downloaded.
     check_free(out)

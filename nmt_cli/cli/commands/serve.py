@@ -77,7 +77,7 @@ def serve(
         raise UserError(f"nmt serve needs {missing[0]}, which is not installed: pip install '.[serve]'.")
     from nmt_cli.api import TranslateConfig, load
     from nmt_cli.checkpoints.finding import languages_of, weights_size
-    from nmt_cli.interop.importers.installed import model_folders
+    from nmt_cli.interop.argos import model_folders
     from nmt_cli.runtime.memory import resident_memory
     from nmt_cli.runtime.threads import set_own_threads
     from nmt_cli.serving.keys import Keys

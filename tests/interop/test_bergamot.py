@@ -18,15 +18,15 @@ from nmt_cli.api import SearchConfig, TranslateConfig, load
 from nmt_cli.checkpoints.finding import own_search
 from nmt_cli.checkpoints.model_folder import Model, read_model, weights
 from nmt_cli.errors import UserError
-from nmt_cli.interop.exporters import bergamot, marian
-from nmt_cli.interop.exporters.exported import made_up
-from nmt_cli.interop.exporters.exporting import export
+from nmt_cli.interop import bergamot, marian
+from nmt_cli.interop.conventions import made_up
+from nmt_cli.interop.exporting import export
 from nmt_cli.interop.foreign import ImportOptions, write
-from nmt_cli.interop.importers.importing import read
+from nmt_cli.interop.importing import read
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.text.tokenizers import Tokenizers
 from tests.interop.conftest import assert_equal_tensors, assert_mutations_refused, assert_refused
-from tests.interop.exporters.test_exporting import random_model
+from tests.interop.test_exporting import random_model
 
 BERGAMOT = os.environ.get("NMT_BERGAMOT_PYTHON", "")
 NEEDS_BERGAMOT = pytest.mark.skipif(

@@ -13,8 +13,7 @@ from torch import Tensor, nn
 
 from nmt_cli.checkpoints.model_folder import Model
 from nmt_cli.errors import UserError
-from nmt_cli.interop import marian_binary
-from nmt_cli.interop.exporters import exported, marian
+from nmt_cli.interop import conventions, marian, marian_binary
 from nmt_cli.interop.weights import correspondences
 from nmt_cli.language import without_region
 from nmt_cli.model.transformer import Transformer
@@ -120,7 +119,7 @@ def _largest_inputs(model: Model) -> dict[str, list[float]]:
     """Return the largest absolute input of each linear module of the layers by name, for each of some
     generated sentences with their greedy translations. The name of the output projection is ""."""
     transformer, source = model.transformer, model.identity.tokenizers.source
-    sources = [source.vocabulary.ended(source.encode(text)) for text in exported.made_up(source)]
+    sources = [source.vocabulary.ended(source.encode(text)) for text in conventions.made_up(source)]
     targets = _greedy(transformer, sources)
     tops: dict[str, list[float]] = {}
 

@@ -25,7 +25,7 @@ from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.errors import Notice, UserError
 from nmt_cli.interop.foreign import ImportOptions, write
 from nmt_cli.interop.foreign_settings import ForeignSettings
-from nmt_cli.interop.importers.importing import read
+from nmt_cli.interop.importing import read
 from tests.interop.conftest import (
     assert_equal_tensors,
     assert_mutations_refused,

@@ -29,10 +29,10 @@ from nmt_cli.checkpoints.model_folder import Model, read_model
 from nmt_cli.data.encode import encode_lines
 from nmt_cli.decoding.attention_maps import attention_maps, source_attention
 from nmt_cli.errors import UserError
+from nmt_cli.interop.argos import model_folders
+from nmt_cli.interop.ctranslate2_binary import read_binary
 from nmt_cli.interop.foreign import ImportOptions, write
-from nmt_cli.interop.importers.ctranslate2_binary import read_binary
-from nmt_cli.interop.importers.importing import read
-from nmt_cli.interop.importers.installed import model_folders
+from nmt_cli.interop.importing import read
 from nmt_cli.interop.weights import to_halves
 from nmt_cli.model.embedding import sinusoids
 from nmt_cli.text.tokenizers import load_tokenizers

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nmt_cli.errors import UserError
-from nmt_cli.interop.importers.marian_yaml import quoted, settings, vocabulary
+from nmt_cli.interop.marian_yaml import quoted, settings, vocabulary
 
 yaml: Any = import_module("yaml")  # it has no types
 

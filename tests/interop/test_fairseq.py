@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from nmt_cli.checkpoints.model_folder import read_model
 from nmt_cli.interop.foreign import ImportOptions, write
-from nmt_cli.interop.importers.importing import read
+from nmt_cli.interop.importing import read
 from nmt_cli.interop.weights import channel_order
 from tests.interop.conftest import (
     SHAPE,

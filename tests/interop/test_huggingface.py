@@ -10,7 +10,7 @@ import torch
 from nmt_cli.checkpoints.model_folder import Model, read_model
 from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.interop.foreign import ImportOptions, write
-from nmt_cli.interop.importers.importing import read
+from nmt_cli.interop.importing import read
 from tests.interop.conftest import (
     AS_THEIRS,
     CODES,

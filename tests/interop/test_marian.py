@@ -16,9 +16,9 @@ import pytest
 import torch
 
 from nmt_cli.checkpoints.model_folder import Model, read_model, weights
-from nmt_cli.interop.exporters.exporting import export
+from nmt_cli.interop.exporting import export
 from nmt_cli.interop.foreign import ImportOptions, write
-from nmt_cli.interop.importers.importing import read
+from nmt_cli.interop.importing import read
 from nmt_cli.interop.weights import channel_order
 from tests.interop.conftest import (
     assert_equal_tensors,

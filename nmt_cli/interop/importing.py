@@ -8,10 +8,9 @@ from typing import get_args
 from nmt_cli.checkpoints.finding import SETTINGS, checkpoints
 from nmt_cli.checkpoints.foreign import Imported, foreign_kind, in_words, remedy
 from nmt_cli.errors import UserError
-from nmt_cli.interop import hub
+from nmt_cli.interop import argos, ctranslate2, eole, fairseq, hub, huggingface, marian
 from nmt_cli.interop.foreign import POSITIONS, Foreign, ImportOptions
 from nmt_cli.interop.foreign_settings import read_json
-from nmt_cli.interop.importers import ctranslate2, eole, fairseq, huggingface, marian
 
 SUPPORTED = (
     "a Hugging Face folder with Marian, M2M100, NLLB, T5 or MADLAD, a folder of CTranslate2, a package of "
@@ -68,7 +67,7 @@ def _read(path: Path, options: ImportOptions) -> Foreign:
     if toolkit == "CTranslate2":
         return ctranslate2.read(path if path.is_dir() else path.parent, options)
     if toolkit == "Argos Translate":
-        return ctranslate2.read_package(path, options)
+        return argos.read_package(path, options)
     if toolkit == "eole":
         return eole.read(path if path.is_dir() else path.parent, options)
     if path.is_dir() and (path / huggingface.CONFIG).is_file():

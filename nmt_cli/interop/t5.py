@@ -14,7 +14,7 @@ from torch import Tensor
 
 from nmt_cli.interop.foreign import Activation, Foreign, ImportOptions, foreign_tokenizers, foreign_vocabulary
 from nmt_cli.interop.foreign_settings import ForeignSettings, read_spm
-from nmt_cli.interop.importers.m2m100 import code_of
+from nmt_cli.interop.m2m100 import code_of
 from nmt_cli.interop.weights import OUTPUT, SOURCE, TARGET, common_tensors, import_tensors
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.self_positions import BUCKETS, FARTHEST

@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from nmt_cli.api import SearchConfig, TranslateConfig, load
 from nmt_cli.checkpoints.model_folder import read_model
 from nmt_cli.interop.foreign import ImportOptions, write
-from nmt_cli.interop.importers.importing import read
+from nmt_cli.interop.importing import read
 from tests.interop.conftest import assert_mutations_refused, assert_refused, logits, pieces, sentences, spm
 
 WIDTH, INNER, HEADS, LAYERS = 32, 48, 4, 2

@@ -11,8 +11,8 @@ from transformers.models.m2m_100.tokenization_m2m_100 import FAIRSEQ_LANGUAGE_CO
 
 from nmt_cli.checkpoints.model_folder import Model, read_model
 from nmt_cli.interop.foreign import ImportOptions, write
-from nmt_cli.interop.importers.importing import read
-from nmt_cli.interop.importers.m2m100 import KNOWN
+from nmt_cli.interop.importing import read
+from nmt_cli.interop.m2m100 import KNOWN
 from tests.interop.conftest import (
     LANGUAGES,
     assert_found,

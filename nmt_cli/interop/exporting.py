@@ -4,11 +4,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from nmt_cli.checkpoints.card import NO_FACTS, About
+from nmt_cli.checkpoints.card import NO_FACTS, About, complete_export
 from nmt_cli.checkpoints.model_folder import Model
 from nmt_cli.errors import UserError
-from nmt_cli.interop.exporters import argos, bergamot, card, ctranslate2, huggingface, marian
-from nmt_cli.interop.exporters.exported import package, text_losses
+from nmt_cli.interop import argos, bergamot, ctranslate2, huggingface, marian
+from nmt_cli.interop.conventions import package, text_losses
 from nmt_cli.runtime.atomic import folder_written_whole
 from nmt_cli.runtime.devices import Precision
 from nmt_cli.text.tokenizers import Tokenizers
@@ -104,5 +104,5 @@ def export(
         raise UserError(f"{toolkit.NAME} exports support only --precision {supported} (got {precision}).")
     with folder_written_whole(out) as folder:
         notes = toolkit.write(model, folder, precision)
-        card.complete(folder, form, model.identity, about, licence)
+        complete_export(folder, form, model.identity, about, licence)
     return notes

@@ -19,7 +19,7 @@ from nmt_cli.decoding.config import TranslateConfig
 from nmt_cli.engine.decoder import Decoder
 from nmt_cli.errors import UserError
 from nmt_cli.interop.foreign import ImportOptions, write
-from nmt_cli.interop.importers.importing import read
+from nmt_cli.interop.importing import read
 from nmt_cli.translation.loading import Loaded
 from nmt_cli.translation.pairs import score_pairs
 from nmt_cli.translation.translator import Translator

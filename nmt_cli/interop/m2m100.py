@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from nmt_cli.errors import UserError
+from nmt_cli.interop.fairseq import END, MARKS, PADDING, vocabulary_of
 from nmt_cli.interop.foreign import ImportOptions, foreign_tokenizers
 from nmt_cli.interop.foreign_settings import (
     ForeignSettings,
@@ -16,7 +17,6 @@ from nmt_cli.interop.foreign_settings import (
     read_settings_if_any,
     read_spm,
 )
-from nmt_cli.interop.importers.fairseq import END, MARKS, PADDING, vocabulary_of
 from nmt_cli.interop.weights import MAX_ROWS
 from nmt_cli.text.subword_models.pieces import Pieces
 from nmt_cli.text.tokenizer import SIDES

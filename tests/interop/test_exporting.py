@@ -21,10 +21,10 @@ from nmt_cli.checkpoints.finding import own_search
 from nmt_cli.checkpoints.model_folder import Identity, Model, read_model, weights, write_model
 from nmt_cli.data.dataset import TOKENIZERS
 from nmt_cli.errors import UserError
-from nmt_cli.interop.exporters import huggingface, marian
-from nmt_cli.interop.exporters.exporting import TOOLKITS, export, losses, translator
+from nmt_cli.interop import huggingface, marian
+from nmt_cli.interop.exporting import TOOLKITS, export, losses, translator
 from nmt_cli.interop.foreign import ACTIVATIONS, ImportOptions, write
-from nmt_cli.interop.importers.importing import read
+from nmt_cli.interop.importing import read
 from nmt_cli.model import layers
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.runtime.atomic import folder_written_whole
@@ -387,8 +387,8 @@ def test_activations_have_the_names_and_values_of_transformers() -> None:
     from transformers.activations import ACT2FN
 
     inputs = torch.linspace(-4, 4, 101)
-    assert {*huggingface.ACTIVATIONS} == {*layers.ACTIVATIONS}
-    for ours, theirs in huggingface.ACTIVATIONS.items():
+    assert {*huggingface.ACTIVATION_NAMES} == {*layers.ACTIVATIONS}
+    for ours, theirs in huggingface.ACTIVATION_NAMES.items():
         assert torch.allclose(ACT2FN[theirs](inputs), layers.ACTIVATIONS[ours](inputs), atol=1e-6)
     for theirs, ours in ACTIVATIONS.items():  # those that are imported
         assert torch.allclose(ACT2FN[theirs](inputs), layers.ACTIVATIONS[ours](inputs), atol=1e-6)

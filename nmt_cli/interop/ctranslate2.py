@@ -1,5 +1,8 @@
-"""Read models of CTranslate2: folders as its converters write them, such as quickmt's, and packages of Argos
-Translate, which contain one."""
+"""Read and write models of CTranslate2.
+
+`nmt import` takes folders as its converters write them, such as quickmt's. `nmt export` fills the
+specification that its package offers to converters. Both directions use the same tables of names.
+"""
 
 import math
 import re
@@ -7,35 +10,35 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy
 import torch
 from torch import Tensor
 
+from nmt_cli.checkpoints.model_folder import Model
+from nmt_cli.checkpoints.model_folder import weights as weights_of
 from nmt_cli.errors import UserError
-from nmt_cli.interop import weights
-from nmt_cli.interop.exporters.exported import EXCLUDED_BIAS, OVER_LENGTHS
-from nmt_cli.interop.foreign import POSITIONS, Activation, Foreign, ImportOptions
-from nmt_cli.interop.foreign_settings import ForeignSettings, read_settings, read_settings_if_any
-from nmt_cli.interop.importers import m2m100
-from nmt_cli.interop.importers.ctranslate2_binary import read_binary
-from nmt_cli.interop.importers.ctranslate2_text import (
+from nmt_cli.interop import conventions, m2m100, weights
+from nmt_cli.interop.conventions import EXCLUDED_BIAS, OVER_LENGTHS
+from nmt_cli.interop.ctranslate2_binary import read_binary
+from nmt_cli.interop.ctranslate2_text import (
     QUICKMT,
     language_codes,
     tokenizers_beside,
     vocabularies,
 )
-from nmt_cli.interop.importers.huggingface import POSITIONS_NOTE
+from nmt_cli.interop.foreign import POSITIONS, Activation, Foreign, ImportOptions
+from nmt_cli.interop.foreign_settings import ForeignSettings, read_settings_if_any
+from nmt_cli.interop.huggingface import POSITIONS_NOTE
 from nmt_cli.model.config import ModelConfig
+from nmt_cli.model.embedding import sinusoids
 from nmt_cli.model.self_positions import FARTHEST
-from nmt_cli.runtime.zips import unpacked
+from nmt_cli.model.transformer import Transformer
+from nmt_cli.runtime.devices import Precision
+from nmt_cli.text.tokenizer import SIDES
 
-WEIGHTS, CONFIG, METADATA = "model.bin", "config.json", "metadata.json"
+WEIGHTS, CONFIG = "model.bin", "config.json"
 REVISIONS = range(2, 8)
 """Revisions of the specification with the names in `IN_LAYER`. CTranslate2 writes 7."""
-
-PACKAGED = re.compile(
-    r"[^/\\]+/(?:metadata\.json|sentencepiece\.model|bpe\.model|model/[\w.-]+\.(?:bin|json|txt))"
-)
-"""Names of the files to extract from a package of Argos Translate."""
 
 LAYER = re.compile(r"(encoder|decoder)/layer_([0-9]{1,4})/(\w+/\w+)/(\w+)")
 RELATIVE = re.compile(r"(encoder|decoder)/layer_[0-9]{1,4}/self_attention/relative_attention_bias")
@@ -89,7 +92,7 @@ LONGEST = 256
 STOPPING: Mapping[str, Any] = {**OVER_LENGTHS, "stop_early": True}
 """The toolkit stops when the number of finished hypotheses reaches the beam size."""
 
-SEARCH: Mapping[str, Any] = {
+DEFAULTS: Mapping[str, Any] = {
     **STOPPING,
     "beam": 2,
     "min_length": 1,
@@ -99,41 +102,15 @@ SEARCH: Mapping[str, Any] = {
 }
 """Defaults of CTranslate2."""
 
-ARGOS_PENALTY = 0.2
-"""Length penalty that Argos Translate passes to CTranslate2."""
-
-ARGOS_SEARCH = {**SEARCH, "beam": 4, "length_penalty": ARGOS_PENALTY, "unknown": False}
-"""Settings of Argos Translate. It replaces unknown tokens by source tokens, so nmt avoids them."""
-
 
 def read(folder: Path, options: ImportOptions) -> Foreign:
     """Return the model in a folder of CTranslate2, with SentencePiece models beside `model.bin`. Raise
     `UserError` for missing files, or a model that nmt cannot express."""
-    search = {**SEARCH, "beam": 5} if (folder / QUICKMT[0]).is_file() else SEARCH
-    return _read(folder, folder, ("", ""), options, search, "CTranslate2")
+    search = {**DEFAULTS, "beam": 5} if (folder / QUICKMT[0]).is_file() else DEFAULTS
+    return read_model(folder, folder, ("", ""), options, search, "CTranslate2")
 
 
-def read_package(path: Path, options: ImportOptions) -> Foreign:
-    """Return the model of a package of Argos Translate: an `.argosmodel`, a folder with one, or an installed
-    folder. Raise `UserError` for another package, a hostile or damaged file, or a model that nmt cannot
-    express."""
-    packages = [] if (path / METADATA).is_file() else sorted(path.glob("*.argosmodel"))
-    if len(packages) > 1:
-        raise UserError(f"{path} has {len(packages)} packages. Name one of them, such as {packages[0]}.")
-    path = packages[0] if packages else path
-    if path.is_dir():
-        metadata = read_settings(path / METADATA)
-        metadata.demand("target_prefix", "")
-        languages = metadata.text("from_code", ""), metadata.text("to_code", "")
-        return _read(path / "model", path, languages, options, ARGOS_SEARCH, "Argos Translate")
-    with unpacked(path, PACKAGED) as folder:
-        folders = [*folder.iterdir()]
-        if len(folders) != 1:
-            raise UserError(f"{path} has {len(folders)} folders with a model. A package has one.")
-        return read_package(folders[0], options)
-
-
-def _read(
+def read_model(
     folder: Path,
     beside: Path,
     languages: tuple[str, str],
@@ -141,8 +118,14 @@ def _read(
     search: Mapping[str, Any],
     kind: str,
 ) -> Foreign:
-    """Return the model in `folder`, with the SentencePiece models in the folder `beside`. `search` has the
-    settings of the toolkit `kind`, and `languages` those that the package records, or ""."""
+    """Return a model of CTranslate2.
+
+    folder: the folder with the weights.
+    beside: the folder with the SentencePiece models.
+    languages: source and target as the package records them, or "".
+    search: our search settings for those of the toolkit.
+    kind: the name of the toolkit, shown to people.
+    """
     where = folder / WEIGHTS
     binary = read_binary(where)
     if binary.specification != "TransformerSpec" or binary.revision not in REVISIONS:
@@ -272,3 +255,161 @@ def _excluded(tensors: dict[str, Tensor]) -> set[int]:
     if is_excluded.any() and not bias[~is_excluded].any():
         del tensors[weights.BIAS]
     return {*is_excluded.nonzero().flatten().tolist()}
+
+
+# Export
+
+NAME, SEARCH = "CTranslate2", STOPPING
+TABLE_ROWS = 1024
+"""Rows of the exported table of sinusoids. CTranslate2 truncates longer sentences."""
+
+POSITION_KINDS = ("sinusoidal", "marian", "learned", "rotary", "relative")
+"""Supported values of `model.positions`."""
+
+QUANTIZATIONS: Mapping[Precision, str | None] = {"fp32": None, "fp16": "float16", "int8": "int8"}
+"""CTranslate2's name of each precision. None keeps the weights as they are."""
+
+PRECISIONS: Sequence[Precision] = (*QUANTIZATIONS,)
+MODULES = {part: module for module, parts in IN_LAYER.items() for part in parts}
+NAMES_OUTSIDE_LAYERS = {ours: theirs for theirs, ours in OUTSIDE_LAYERS.items()}
+NORM_KINDS = {"weight": "gamma", "bias": "beta"}
+"""CTranslate2's names of modules of a layer, of other tensors, and of the tensors of a norm."""
+
+README = """# A translation model for CTranslate2
+
+    import ctranslate2, sentencepiece
+
+    translator = ctranslate2.Translator(".")
+    pieces = sentencepiece.SentencePieceProcessor(model_file="source.spm").encode("A sentence.", out_type=str)
+    hypothesis = translator.translate_batch([pieces], disable_unk=True)[0].hypotheses[0]
+    print(sentencepiece.SentencePieceProcessor(model_file="target.spm").decode(hypothesis))
+
+Written by `nmt export`. CTranslate2 appends the end token to the source. It gives no probability to unused
+entries of the vocabulary, but nmt does, so scores may differ by about 0.001 per token.
+"""
+
+
+def losses(model: Model) -> list[str]:
+    """Return a message for each feature of the model that CTranslate2 lacks, or []. Check settings by
+    `model_losses`. Check that values are as wide as keys, and that both sides have the same end token."""
+    tokenizers = model.identity.tokenizers
+    vocabularies = (tokenizers.source.vocabulary, tokenizers.target.vocabulary)
+    ends = {conventions.named_entries(vocabulary)[vocabulary.end] for vocabulary in vocabularies}
+    config = model.identity.config
+    messages = [
+        message
+        for stack in (config, config.of_decoder)
+        for message in conventions.model_losses(
+            stack,
+            modern=True,
+            d_v=stack.d_k,
+            activation=tuple(ACTIVATIONS.values()),
+            positions=POSITION_KINDS,
+            norm=("post", "pre"),
+            norm_kind=("layer", "rms"),
+        )
+    ]
+    return [*dict.fromkeys(messages)] + (["the two sides have different end tokens"] if len(ends) > 1 else [])
+
+
+def write(model: Model, folder: Path, precision: Precision) -> list[str]:
+    """Write model, SentencePiece models and a README into `folder`. Raise `UserError` without CTranslate2."""
+    spec, tokenizers = filled(model.transformer), model.identity.tokenizers
+    target, start = tokenizers.target.vocabulary, model.transformer.start
+    entries = conventions.named_entries(target)
+    spec.register_source_vocabulary(conventions.named_entries(tokenizers.source.vocabulary))
+    spec.register_target_vocabulary(entries)
+    spec.config.unk_token = entries[target.unknown]
+    spec.config.bos_token = spec.config.eos_token = entries[target.end]
+    spec.config.decoder_start_token = entries[target.end if start is None else start]
+    spec.config.add_source_eos = not tokenizers.recipe.bare_source
+    for side in SIDES:
+        spec.config.add_attribute(f"{side}_lang", getattr(tokenizers.recipe, f"{side}_lang"))
+    if start is None:
+        spec.decoder.start_from_zero_embedding = True
+    spec.validate()
+    spec.optimize(quantization=QUANTIZATIONS[precision])
+    spec.save(str(folder))
+    conventions.write_sentencepiece(tokenizers, folder)
+    (folder / "README.md").write_text(README)
+    return []
+
+
+def filled(model: Transformer) -> Any:
+    """Return CTranslate2's specification with copies of the weights, without vocabularies. Give entries that
+    search never produces the bias `EXCLUDED_BIAS`. Raise `UserError` if CTranslate2 is not installed."""
+    specs = conventions.package("ctranslate2", "This format").specs
+    config = model.config
+    activations = {ours: number for number, ours in ACTIVATIONS.items()}
+    options: dict[str, Any] = {
+        "pre_norm": config.norm == "pre",
+        "activation": specs.common_spec.Activation(activations[config.activation]),
+        "ffn_glu": config.gated,
+        "rms_norm": config.norm_kind == "rms",
+        "relative_attention_bias": config.positions == "relative",
+        "rotary_dim": 0 if config.positions == "rotary" else None,  # 0 is all channels of a head
+        "rotary_interleave": False,
+    }
+    of_stacks = [
+        (stack.heads, options | {"head_dim": stack.d_k if stack.d_k * stack.heads != stack.width else None})
+        for stack in (config, config.of_decoder)
+    ]
+    (heads, of_encoder), (decoder_heads, of_decoder) = of_stacks
+    encoder = specs.transformer_spec.TransformerEncoderSpec(config.encoder_layers, heads, **of_encoder)
+    decoder = specs.transformer_spec.TransformerDecoderSpec(
+        config.decoder_layers, decoder_heads, **of_decoder
+    )
+    spec = specs.TransformerSpec(encoder, decoder)
+    tensors = weights.export_tensors(weights_of(model), config, alternating=True)
+    if excluded := list(model.target_vocabulary.never):
+        bias = tensors.get(weights.BIAS, torch.zeros(len(tensors[weights.OUTPUT]))).clone()
+        bias[excluded] = conventions.EXCLUDED_BIAS
+        tensors[weights.BIAS] = bias
+    for name in ("encoder", "decoder"):
+        stack, relative = getattr(spec, name), config.positions == "relative"
+        stack.scale_embeddings = config.scale_embeddings
+        for layer in stack.layer if relative else ():
+            layer.self_attention.relative_attention_bias = tensors[f"{name}.relative_bias"].numpy()
+            layer.self_attention.relative_attention_max_distance = numpy.int32(FARTHEST)
+        if config.positions in ("sinusoidal", "marian"):
+            table = sinusoids(TABLE_ROWS, config.width, config.positions, config.first_position)
+            stack.position_encodings.encodings = table.numpy()
+    for name, array in _arrays(tensors).items():
+        module, _, kind = name.rpartition("/")
+        setattr(specs.model_spec.index_spec(spec, module), kind, array)
+    spec.config.layer_norm_epsilon = config.norm_epsilon
+    return spec
+
+
+def _arrays(tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+    """Return copies of `tensors`, which have common names, by CTranslate2's names. Join the parts of a
+    module. CTranslate2 quantises arrays in place."""
+    parts: dict[str, list[Tensor]] = {}
+    for name, tensor in tensors.items():
+        if name.endswith(".relative_bias"):
+            continue
+        if match := weights.LAYER.fullmatch(name):
+            module, kind = MODULES[match[3]], match[4]
+            kind = NORM_KINDS[kind] if module.endswith("layer_norm") else kind
+            name = f"{match[1]}/layer_{match[2]}/{module}/{kind}"
+        parts.setdefault(NAMES_OUTSIDE_LAYERS.get(name, name), []).append(tensor)
+    return {name: torch.cat(tensors).numpy() for name, tensors in parts.items()}
+
+
+def translate(folder: Path, lines: list[str]) -> list[str]:
+    """Return each line's translation by the export in `folder`, with a beam of 4 on the CPU."""
+    return translated(folder, lines, length_penalty=1.0, disable_unk=True)
+
+
+def translated(folder: Path, lines: list[str], **options: object) -> list[str]:
+    """Return each line's translation by the model in `folder`, with a beam of 4 on the CPU, in its own
+    precision. `options` go to `translate_batch`. Raise `UserError` without CTranslate2."""
+    from nmt_cli.text.subword_models.pieces import Pieces
+
+    source, target = (Pieces((folder / name).read_bytes()).processor for name in conventions.SPMS.values())
+    translator = conventions.package("ctranslate2", "This format").Translator(
+        str(folder), device="cpu", intra_threads=1, compute_type="default"
+    )
+    options |= {"beam_size": 4, "max_decoding_length": conventions.LONGEST_CHECKED}
+    results = translator.translate_batch(source.encode(lines, out_type=str), **options)
+    return [str(target.decode(result.hypotheses[0])) for result in results]

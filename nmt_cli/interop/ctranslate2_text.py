@@ -5,11 +5,11 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from nmt_cli.errors import UserError
-from nmt_cli.interop.exporters.exported import SPMS, UNUSED
+from nmt_cli.interop import m2m100
+from nmt_cli.interop.conventions import SPMS, UNUSED
+from nmt_cli.interop.fairseq import FILLER, MARKS
 from nmt_cli.interop.foreign import foreign_tokenizers, foreign_vocabulary
 from nmt_cli.interop.foreign_settings import ForeignSettings, read_file, read_json, read_spm, read_text
-from nmt_cli.interop.importers import m2m100
-from nmt_cli.interop.importers.fairseq import FILLER, MARKS
 from nmt_cli.text.config import TextConfig
 from nmt_cli.text.subword_models.pieces import Pieces
 from nmt_cli.text.tokenizer import SIDES, Side
