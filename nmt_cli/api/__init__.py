@@ -52,52 +52,124 @@ if TYPE_CHECKING:  # PyTorch takes seconds to load
     from nmt_cli.scoring.neural.comet import Comet
     from nmt_cli.translation.pairs import Alignment, Batch
     from nmt_cli.translation.translator import Candidate, Translation
-else:
-    LATER = {
-        "Alignment": "translation.pairs",
-        "AttentionMaps": "decoding.attention_maps",
-        "Batch": "translation.pairs",
-        "Candidate": "translation.translator",
-        "Comet": "scoring.neural.comet",
-        "CommandScorer": "scoring.command",
-        "Outcome": "data.preprocessing.preprocess",
-        "Score": "scoring.metrics",
-        "Scored": "decoding.search.hypotheses",
-        "Translation": "translation.translator",
-        "score_texts": "scoring.metrics",
-    }
 
-    def __getattr__(name: str) -> object:
-        """Import the class or function `name`, which loads PyTorch, and return the import. Raise
-        `AttributeError` for other names."""
-        if name not in LATER:
-            raise AttributeError(f"nmt_cli.api has no {name}")
-        return getattr(import_module(f"nmt_cli.{LATER[name]}"), name.removesuffix("_texts"))
+LATER = {
+    "Alignment": "translation.pairs.Alignment",
+    "AttentionMaps": "decoding.attention_maps.AttentionMaps",
+    "Batch": "translation.pairs.Batch",
+    "Candidate": "translation.translator.Candidate",
+    "Comet": "scoring.neural.comet.Comet",
+    "CommandScorer": "scoring.command.CommandScorer",
+    "Outcome": "data.preprocessing.preprocess.Outcome",
+    "Score": "scoring.metrics.Score",
+    "Scored": "decoding.search.hypotheses.Scored",
+    "Translation": "translation.translator.Translation",
+    "score_texts": "scoring.metrics.score",
+}
+"""Names whose modules load PyTorch, which takes seconds. They are imported when they are first used."""
 
 
-__all__ = ["Comet", "CommandScorer", "Device", "Model", "TrainableModel", "Trained", "UserError"]
-__all__ += ["average", "load", "preprocess", "preset", "preset_names", "read_model", "score_texts"]
-__all__ += ["train", "write_model"]
-__all__ += ["Alignment", "AttentionMaps", "Batch", "Candidate", "Outcome", "Score", "Scored", "Translation"]
-__all__ += ["AugmentConfig", "BatchConfig", "BeamConfig", "CheckpointConfig", "CorporaConfig", "CorpusConfig"]
-__all__ += ["FilterConfig", "InputConfig", "LossConfig", "MixingConfig", "ModelConfig", "OptimizerConfig"]
-__all__ += ["OutputConfig", "PreprocessConfig", "SamplingConfig", "ScheduleConfig", "SearchConfig"]
-__all__ += ["StartConfig", "TextConfig", "TokenizerConfig", "TrainConfig", "TrainingConfig"]
-__all__ += ["TranslateConfig", "ValidationConfig"]
+def __getattr__(name: str) -> object:
+    """Import and return a name of `LATER`. Raise `AttributeError` for others."""
+    if name not in LATER:
+        raise AttributeError(f"nmt_cli.api has no {name}")
+    module, _, there = LATER[name].rpartition(".")
+    return getattr(import_module(f"nmt_cli.{module}"), there)
+
+
+__all__ = [
+    "Alignment",
+    "AttentionMaps",
+    "AugmentConfig",
+    "Batch",
+    "BatchConfig",
+    "BeamConfig",
+    "Candidate",
+    "CheckpointConfig",
+    "Comet",
+    "CommandScorer",
+    "CorporaConfig",
+    "CorpusConfig",
+    "Device",
+    "FilterConfig",
+    "InputConfig",
+    "LossConfig",
+    "MixingConfig",
+    "Model",
+    "ModelConfig",
+    "OptimizerConfig",
+    "Outcome",
+    "OutputConfig",
+    "PreprocessConfig",
+    "SamplingConfig",
+    "ScheduleConfig",
+    "Score",
+    "Scored",
+    "SearchConfig",
+    "StartConfig",
+    "TextConfig",
+    "TokenizerConfig",
+    "TrainConfig",
+    "TrainableModel",
+    "Trained",
+    "TrainingConfig",
+    "TranslateConfig",
+    "Translation",
+    "UserError",
+    "ValidationConfig",
+    "average",
+    "load",
+    "preprocess",
+    "preset",
+    "preset_names",
+    "read_model",
+    "score_texts",
+    "train",
+    "write_model",
+]
+
+SECTIONS = (
+    AugmentConfig,
+    BatchConfig,
+    BeamConfig,
+    CheckpointConfig,
+    CorporaConfig,
+    CorpusConfig,
+    FilterConfig,
+    InputConfig,
+    LossConfig,
+    MixingConfig,
+    ModelConfig,
+    OptimizerConfig,
+    OutputConfig,
+    PreprocessConfig,
+    SamplingConfig,
+    ScheduleConfig,
+    SearchConfig,
+    StartConfig,
+    TextConfig,
+    TokenizerConfig,
+    TrainConfig,
+    TrainingConfig,
+    TranslateConfig,
+    ValidationConfig,
+)
 
 
 class _Help:
-    """The docstring of a section: its own text and the meanings of all settings, built on each access."""
+    """The docstring of a section of settings: its own text and the meaning of each setting.
+
+    It is built on each access, because reading the meanings of all sections from the source files at import
+    would take as long as all other imports together.
+    """
 
     def __init__(self, text: str | None) -> None:
         self._text = text
 
     def __get__(self, _: object, section: Any) -> str:
-        """Return the docstring of the class `section`: its own text, and a paragraph for each setting."""
-        return "\n\n".join(
-            [self._text or "", *(f"{name}: {text}" for name, text in meanings_of(section).items())]
-        )
+        meanings = [f"{name}: {text}" for name, text in meanings_of(section).items()]
+        return "\n\n".join([self._text or "", *meanings])
 
 
-for _section in [globals()[name] for name in __all__ if name.endswith("Config")]:
-    _section.__doc__ = _Help(_section.__doc__)
+for _section in SECTIONS:
+    _section.__doc__ = _Help(_section.__doc__)  # type: ignore[assignment]
