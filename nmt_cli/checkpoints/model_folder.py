@@ -48,8 +48,13 @@ REAL = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 """Accepted dtypes of weights in files."""
 
 OMITTED = {
-    **{"output_bias": False, "first_position": 0, "start": "mark", "norm_kind": "layer", "gated": False},
-    **{"feed_forward_bias": True, "scale_embeddings": True},
+    "output_bias": False,
+    "first_position": 0,
+    "start": "mark",
+    "norm_kind": "layer",
+    "gated": False,
+    "feed_forward_bias": True,
+    "scale_embeddings": True,
 }
 """Settings that are newer than the format, with the values that files without them mean."""
 

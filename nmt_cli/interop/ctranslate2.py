@@ -79,10 +79,24 @@ ACTIVATIONS: Mapping[int, Activation] = {0: "relu", 1: "gelu_tanh", 2: "swish", 
 DECODER_HEADS = "decoder/num_heads"
 FLAGS = (
     DECODER_HEADS,
-    *("with_source_bos", "with_source_eos", "with_target_bos", "start_from_zero_embedding", "pre_norm"),
-    *("num_heads", "num_heads_kv", "head_dim", "queries_scale", "activation", "scale_embeddings"),
-    *("rotary_dim", "rotary_base", "rotary_interleave", "relative_attention_max_distance"),
-    *("embeddings_merge", "alignment_layer", "alignment_heads"),  # change no translation
+    "with_source_bos",
+    "with_source_eos",
+    "with_target_bos",
+    "start_from_zero_embedding",
+    "pre_norm",
+    "num_heads",
+    "num_heads_kv",
+    "head_dim",
+    "queries_scale",
+    "activation",
+    "scale_embeddings",
+    "rotary_dim",
+    "rotary_base",
+    "rotary_interleave",
+    "relative_attention_max_distance",
+    "embeddings_merge",
+    "alignment_layer",
+    "alignment_heads",  # change no translation
 )
 """Variables without axes that a supported model may have."""
 

@@ -50,20 +50,30 @@ OUTSIDE = {
 """The common names of other tensors."""
 
 ACTIVATIONS: Mapping[str, tuple[bool, Activation]] = {
-    **{"relu": (False, "relu"), "silu": (False, "swish"), "gated-silu": (True, "swish")},
-    **{"gelu": (False, "gelu"), "gated-gelu": (True, "gelu")},
-    **{"gelu-tanh": (False, "gelu_tanh"), "gated-gelu-tanh": (True, "gelu_tanh")},
+    "relu": (False, "relu"),
+    "silu": (False, "swish"),
+    "gated-silu": (True, "swish"),
+    "gelu": (False, "gelu"),
+    "gated-gelu": (True, "gelu"),
+    "gelu-tanh": (False, "gelu_tanh"),
+    "gated-gelu-tanh": (True, "gelu_tanh"),
 }
 """For each `mlp_activation_fn`, whether the layer is gated, and its activation."""
 
 NORMS: Mapping[str, Literal["layer", "rms"]] = {"standard": "layer", "standardFP32": "layer", "rms": "rms"}
 POSITION_KINDS: Mapping[str, Literal["sinusoidal", "marian", "learned", "rotary"]] = {
-    **{"SinusoidalInterleaved": "sinusoidal", "SinusoidalConcat": "marian"},
-    **{"Learned": "learned", "Rotary": "rotary"},
+    "SinusoidalInterleaved": "sinusoidal",
+    "SinusoidalConcat": "marian",
+    "Learned": "learned",
+    "Rotary": "rotary",
 }
 SUPPORTED: Mapping[str, Sequence[object]] = {
-    **{"architecture": ["transformer"], "encoder_layer_style": ["standard"], "embedding_type": ["standard"]},
-    **{"final_encoder_layer_norm": [True], "generator_function": ["softmax"], "rotary_theta": [10_000]},
+    "architecture": ["transformer"],
+    "encoder_layer_style": ["standard"],
+    "embedding_type": ["standard"],
+    "final_encoder_layer_norm": [True],
+    "generator_function": ["softmax"],
+    "rotary_theta": [10_000],
     **dict.fromkeys(("attn_scaling", "layer_types", "global_head_dim", "scaling_type"), (None,)),
     **dict.fromkeys(("parallel_residual", "ffn_layernorm", "query_norm", "key_norm", "value_norm"), (False,)),
     **dict.fromkeys(("q_gating", "multidimensional_rope", "embedding_layer_norm", "add_estimator"), (False,)),
@@ -76,8 +86,13 @@ SPECIAL = {"eos": "</s>", "unk": "<unk>", "pad": "<blank>", "bos": "<s>"}
 """The default special tokens."""
 
 SAME = (
-    *("heads", "head_dim", "mlp_activation_fn", "layer_norm", "norm_eps"),
-    *("position_encoding_type", "rope_config"),
+    "heads",
+    "head_dim",
+    "mlp_activation_fn",
+    "layer_norm",
+    "norm_eps",
+    "position_encoding_type",
+    "rope_config",
 )
 """Settings that encoder and decoder must share."""
 
@@ -86,8 +101,12 @@ TRAINING_ONLY = ("filtertoolong", "tokendrop", "tokenmask", "switchout")
 """Transforms that segment text, and those that do not change the input of a translation."""
 
 SEARCH: Mapping[str, Any] = {
-    **{"beam": 5, "length_rule": "power", "length_penalty": 1.0},
-    **{"cap_ratio": 2.0, "cap_extra": 5, "unknown": True},
+    "beam": 5,
+    "length_rule": "power",
+    "length_penalty": 1.0,
+    "cap_ratio": 2.0,
+    "cap_extra": 5,
+    "unknown": True,
 }
 """Defaults of `eole predict`."""
 

@@ -41,8 +41,13 @@ FIRST = PADDING + 1
 EPSILON = 1e-5
 OVERWRITE, FILLER = "#fairseq:overwrite", "madeupword"
 OFF = (
-    *("no_scale_embedding", "layernorm_embedding", "no_token_positional_embeddings", "cross_self_attention"),
-    *("adaptive_softmax_cutoff", "no_cross_attention", "character_embeddings"),
+    "no_scale_embedding",
+    "layernorm_embedding",
+    "no_token_positional_embeddings",
+    "cross_self_attention",
+    "adaptive_softmax_cutoff",
+    "no_cross_attention",
+    "character_embeddings",
 )
 """Settings that nmt does not support."""
 

@@ -88,18 +88,18 @@ IN_LAYER = {
     "rnn_W": "ssru.value.weight",
     "rnn_Wf": "ssru.forget.weight",
     "rnn_bf": "ssru.forget.bias",
-    **{f"ffn_{kind}{i}": f"fc{i}.{ours}" for kind, ours in KINDS.items() for i in (1, 2)},
-    **{
-        f"{part}_{kind}{which}": f"{module}.{'out' if which == 'o' else which}_proj.{ours}"
-        for part, module in (("self", "self_attn"), ("context", "encoder_attn"))
-        for kind, ours in KINDS.items()
-        for which in "qkvo"
-    },
-    **{
-        f"{name}_ln_{kind}": f"{module}.{ours}"
-        for name, module in NORMS.items()
-        for kind, ours in NORM_KINDS.items()
-    },
+}
+IN_LAYER |= {f"ffn_{kind}{i}": f"fc{i}.{ours}" for kind, ours in KINDS.items() for i in (1, 2)}
+IN_LAYER |= {
+    f"{part}_{kind}{which}": f"{module}.{'out' if which == 'o' else which}_proj.{ours}"
+    for part, module in (("self", "self_attn"), ("context", "encoder_attn"))
+    for kind, ours in KINDS.items()
+    for which in "qkvo"
+}
+IN_LAYER |= {
+    f"{name}_ln_{kind}": f"{module}.{ours}"
+    for name, module in NORMS.items()
+    for kind, ours in NORM_KINDS.items()
 }
 """Common names of the tensors of a layer, by Marian's."""
 
@@ -113,8 +113,11 @@ OUTSIDE_LAYERS = {
 """Common names of other tensors, by Marian's."""
 
 OFF = (
-    *("transformer-train-position-embeddings", "transformer-no-projection", "transformer-pool"),
-    *("ulr", "right-left"),
+    "transformer-train-position-embeddings",
+    "transformer-no-projection",
+    "transformer-pool",
+    "ulr",
+    "right-left",
 )
 OFF_IF_RECURRENT = ("layer-normalization", "transformer-rnn-projection")
 """Settings that nmt does not support, always or for a decoder without self-attention. Marian writes more

@@ -39,8 +39,12 @@ NORMS = {"encoder": ("self_attn", "final"), "decoder": ("self_attn", "encoder_at
 """Beginnings of the common names of the norms in a layer."""
 
 PARTS = {
-    **{f"SelfAttention.{kind}": f"self_attn.{kind}_proj" for kind in "qkv"},
-    **{f"EncDecAttention.{kind}": f"encoder_attn.{kind}_proj" for kind in "qkv"},
+    "SelfAttention.q": "self_attn.q_proj",
+    "SelfAttention.k": "self_attn.k_proj",
+    "SelfAttention.v": "self_attn.v_proj",
+    "EncDecAttention.q": "encoder_attn.q_proj",
+    "EncDecAttention.k": "encoder_attn.k_proj",
+    "EncDecAttention.v": "encoder_attn.v_proj",
     "SelfAttention.o": "self_attn.out_proj",
     "EncDecAttention.o": "encoder_attn.out_proj",
     "DenseReluDense.wi": "fc1",

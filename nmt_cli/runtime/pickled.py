@@ -30,10 +30,10 @@ REFUSED = re.compile(r"GLOBAL ([\w.]+)")
 SCALAR = numpy.float64(0).__reduce__()[0]
 DTYPES = [name for name in dir(numpy.dtypes) if name.endswith("DType")]
 NUMPYS: Mapping[str, Any] = {
-    **{"numpy.core.multiarray.scalar": SCALAR, "numpy._core.multiarray.scalar": SCALAR},
-    **{"numpy.dtype": numpy.dtype},
-    **{f"numpy.dtypes.{name}": getattr(numpy.dtypes, name) for name in DTYPES},
-}
+    "numpy.core.multiarray.scalar": SCALAR,
+    "numpy._core.multiarray.scalar": SCALAR,
+    "numpy.dtype": numpy.dtype,
+} | {f"numpy.dtypes.{name}": getattr(numpy.dtypes, name) for name in DTYPES}
 """The classes of NumPy's numbers, by their names in pickled files of old and new versions."""
 
 

@@ -82,9 +82,19 @@ def dropped(x_TD: Tensor, seed: Tensor, keys_T: Tensor, positions_T: Tensor, pro
     if x_TD.numel():
         with torch.cuda.device_of(x_TD):
             _dropped_kernel[(triton.cdiv(tokens, ROWS), triton.cdiv(width, 2 * COLUMNS))](
-                *(x_TD, out_TD, seed, keys_T, positions_T, tokens, width, (width + 1) // 2, levels),
+                x_TD,
+                out_TD,
+                seed,
+                keys_T,
+                positions_T,
+                tokens,
+                width,
+                half=(width + 1) // 2,
+                levels=levels,
                 factor=LEVELS / (LEVELS - levels),
-                **{"ROWS": ROWS, "COLUMNS": COLUMNS, "num_warps": WARPS},
+                ROWS=ROWS,
+                COLUMNS=COLUMNS,
+                num_warps=WARPS,
                 WIDE=tl.float64 if x_TD.dtype == torch.float64 else tl.float32,
             )
     return out_TD
@@ -115,8 +125,17 @@ def relu_backward(d_out_TF: Tensor, out_TF: Tensor) -> tuple[Tensor, Tensor]:
         # Triton uses the current device, not that of the tensors.
         with torch.cuda.device_of(out_TF):
             _relu_backward_kernel[(len(sums_PF), triton.cdiv(width, COLUMNS))](
-                *(d_out_TF, out_TF, d_in_TF, sums_PF, tokens, width, d_out_TF.stride(0)),
-                **{"PART": PART, "ROWS": ROWS, "COLUMNS": COLUMNS, "num_warps": WARPS},
+                d_out_TF,
+                out_TF,
+                d_in_TF,
+                sums_PF,
+                tokens,
+                width,
+                d_out_token=d_out_TF.stride(0),
+                PART=PART,
+                ROWS=ROWS,
+                COLUMNS=COLUMNS,
+                num_warps=WARPS,
                 WIDE=tl.float64 if sums_PF.dtype == torch.float64 else tl.float32,
             )
     return d_in_TF, sums_PF.sum(0)
