@@ -85,8 +85,8 @@ def write_model(model: TrainableModel, out: Anywhere) -> Path:
     ['abc']
     """
     from nmt_cli.checkpoints import model_folder
-    from nmt_cli.checkpoints.files import refuse_not_finite
     from nmt_cli.checkpoints.finding import WEIGHTS
+    from nmt_cli.checkpoints.verified_files import refuse_not_finite
     from nmt_cli.runtime.atomic import folder_written_whole, refuse_other_files
 
     target = Path(out)

@@ -11,7 +11,6 @@ from safetensors import safe_open
 from torch import Tensor
 
 from nmt_cli.checkpoints.card import CARD, NO_FACTS, About, card
-from nmt_cli.checkpoints.files import plain_errors, read_description, refuse_not_finite
 from nmt_cli.checkpoints.finding import CONFIG, EMA, WEIGHTS
 from nmt_cli.checkpoints.model_folder import (
     CONFIDENCE,
@@ -21,6 +20,7 @@ from nmt_cli.checkpoints.model_folder import (
     read_identity,
     write_model,
 )
+from nmt_cli.checkpoints.verified_files import plain_errors, read_description, refuse_not_finite
 from nmt_cli.errors import UserError
 from nmt_cli.model.config import disagreements
 from nmt_cli.runtime.atomic import folder_written_whole

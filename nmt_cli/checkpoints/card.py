@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any, get_args
 
 from nmt_cli import __version__
-from nmt_cli.checkpoints.files import damaged
 from nmt_cli.checkpoints.finding import CONFIG
 from nmt_cli.checkpoints.model_folder import Identity, Model
 from nmt_cli.checkpoints.run_folder import STATE, read_state
+from nmt_cli.checkpoints.verified_files import damaged
 from nmt_cli.errors import UserError, printable, printable_json
 from nmt_cli.language import iso_code, without_region
 from nmt_cli.model.config import shape_in_words

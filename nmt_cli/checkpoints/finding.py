@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from nmt_cli.checkpoints.foreign import refuse_foreign_model
+from nmt_cli.checkpoints.foreign_kinds import refuse_foreign_model
 from nmt_cli.errors import UserError
 from nmt_cli.runtime.foreign_text import parsed_json, read_ordinary
 

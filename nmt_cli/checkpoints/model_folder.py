@@ -16,7 +16,8 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from nmt_cli import __version__
-from nmt_cli.checkpoints.files import (
+from nmt_cli.checkpoints.finding import CONFIG, EMA, WEIGHTS
+from nmt_cli.checkpoints.verified_files import (
     damaged,
     read_description,
     read_tensors,
@@ -25,7 +26,6 @@ from nmt_cli.checkpoints.files import (
     write_description,
     write_tensors,
 )
-from nmt_cli.checkpoints.finding import CONFIG, EMA, WEIGHTS
 from nmt_cli.config import section_of
 from nmt_cli.errors import UserError
 from nmt_cli.model.config import ModelConfig

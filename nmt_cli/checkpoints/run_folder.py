@@ -18,16 +18,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nmt_cli.checkpoints.files import (
+from nmt_cli.checkpoints.finding import BEST, CHECKPOINTS, CONFIG, LAST, NAME, WEIGHTS, checkpoints
+from nmt_cli.checkpoints.model_folder import FORMAT as MODEL_FORMAT
+from nmt_cli.checkpoints.model_folder import Identity, write_model
+from nmt_cli.checkpoints.verified_files import (
     damaged,
     read_description,
     read_tensors,
     write_description,
     write_tensors,
 )
-from nmt_cli.checkpoints.finding import BEST, CHECKPOINTS, CONFIG, LAST, NAME, WEIGHTS, checkpoints
-from nmt_cli.checkpoints.model_folder import FORMAT as MODEL_FORMAT
-from nmt_cli.checkpoints.model_folder import Identity, write_model
 from nmt_cli.errors import Caution, UserError
 from nmt_cli.runtime.atomic import folder_written_whole, recover, reporting_full_disk, unused
 from nmt_cli.runtime.foreign_text import parsed_json, read_ordinary

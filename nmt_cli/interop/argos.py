@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from nmt_cli import __version__
-from nmt_cli.checkpoints.foreign import foreign_kind
+from nmt_cli.checkpoints.foreign_kinds import foreign_kind
 from nmt_cli.checkpoints.model_folder import Model
 from nmt_cli.errors import UserError
 from nmt_cli.interop import ctranslate2

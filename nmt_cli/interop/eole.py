@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from torch import Tensor
 
-from nmt_cli.checkpoints.files import read_tensors
+from nmt_cli.checkpoints.verified_files import read_tensors
 from nmt_cli.errors import UserError
 from nmt_cli.interop import weights
 from nmt_cli.interop.foreign import Activation, Foreign, ImportOptions, foreign_tokenizers, foreign_vocabulary

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from nmt_cli.checkpoints.files import read_tensors, write_tensors
 from nmt_cli.checkpoints.model_folder import Model, shareable, weights
+from nmt_cli.checkpoints.verified_files import read_tensors, write_tensors
 from nmt_cli.config import section_of
 from nmt_cli.errors import UserError
 from nmt_cli.interop import conventions, fairseq, m2m100, t5

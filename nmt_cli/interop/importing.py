@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import get_args
 
 from nmt_cli.checkpoints.finding import SETTINGS, checkpoints
-from nmt_cli.checkpoints.foreign import Imported, foreign_kind, in_words, remedy
+from nmt_cli.checkpoints.foreign_kinds import Imported, foreign_kind, in_words, remedy
 from nmt_cli.errors import UserError
 from nmt_cli.interop import argos, ctranslate2, eole, fairseq, hub, huggingface, marian
 from nmt_cli.interop.foreign import POSITIONS, Foreign, ImportOptions

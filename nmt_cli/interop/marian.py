@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from nmt_cli.checkpoints.foreign import is_marian_binary
+from nmt_cli.checkpoints.foreign_kinds import is_marian_binary
 from nmt_cli.checkpoints.model_folder import Model, weights
 from nmt_cli.errors import UserError
 from nmt_cli.interop import conventions, marian_binary, marian_yaml

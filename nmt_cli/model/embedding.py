@@ -6,7 +6,7 @@ from torch.nn import functional as F
 
 from nmt_cli.errors import UserError
 from nmt_cli.model.config import ModelConfig
-from nmt_cli.model.dropout import dropout
+from nmt_cli.model.keyed_dropout import dropout
 from nmt_cli.ragged import Layout
 
 WAVELENGTH = 10_000

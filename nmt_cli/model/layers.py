@@ -21,8 +21,8 @@ from nmt_cli.attention.attention_options import Options
 from nmt_cli.attention.plain_attention import weights
 from nmt_cli.attention.projections import Heads, by_head, parts_of, turned
 from nmt_cli.model.config import ModelConfig
-from nmt_cli.model.dropout import dropout, dropout_seed
 from nmt_cli.model.embedding import Sinusoids
+from nmt_cli.model.keyed_dropout import dropout, dropout_seed
 from nmt_cli.model.layer_cache import LayerCache, Step
 from nmt_cli.model.pointwise.relu_and_dropout import relu_linear
 from nmt_cli.model.self_positions import RelativeBias, SelfPositions

@@ -161,7 +161,7 @@ def safetensors() -> tuple[Reader, list[bytes]]:
     import torch
     from safetensors.torch import save
 
-    from nmt_cli.checkpoints.files import read_tensors, tensor_shapes
+    from nmt_cli.checkpoints.verified_files import read_tensors, tensor_shapes
 
     return (lambda path: (tensor_shapes(path), read_tensors(path))), [save({"w": torch.ones(2, 3)})]
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from nmt_cli.checkpoints.choice import best, named, newest
-from nmt_cli.checkpoints.files import write_description
 from nmt_cli.checkpoints.run_folder import OPTIMIZER, point
+from nmt_cli.checkpoints.verified_files import write_description
 from nmt_cli.errors import Caution
 from tests.checks import refusal
 

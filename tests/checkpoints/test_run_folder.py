@@ -15,7 +15,6 @@ import pytest
 import torch
 
 from nmt_cli.checkpoints import run_folder
-from nmt_cli.checkpoints.files import read_tensors, write_description
 from nmt_cli.checkpoints.finding import checkpoints, find_model
 from nmt_cli.checkpoints.model_folder import Identity, Model, read_model, weights
 from nmt_cli.checkpoints.run_folder import (
@@ -27,6 +26,7 @@ from nmt_cli.checkpoints.run_folder import (
     save_checkpoint,
     sweep,
 )
+from nmt_cli.checkpoints.verified_files import read_tensors, write_description
 from nmt_cli.errors import Caution, UserError
 from tests.checks import differing, refusal
 

@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from nmt_cli import config as settings
-from nmt_cli.checkpoints.files import read_tensors
 from nmt_cli.checkpoints.finding import BEST, checkpoints, find_model
 from nmt_cli.checkpoints.model_folder import Identity, read_model, weights, write_model
 from nmt_cli.checkpoints.run_folder import (
@@ -22,6 +21,7 @@ from nmt_cli.checkpoints.run_folder import (
     save_checkpoint,
     sweep,
 )
+from nmt_cli.checkpoints.verified_files import read_tensors
 from nmt_cli.data.dataset import TOKENIZERS, open_dataset
 from nmt_cli.data.guard import verify
 from nmt_cli.data.preprocessing.preprocess import Outcome

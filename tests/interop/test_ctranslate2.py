@@ -24,7 +24,7 @@ from subword_nmt.learn_bpe import learn_bpe
 
 from nmt_cli.api import SearchConfig, TranslateConfig, load
 from nmt_cli.checkpoints.finding import languages_of, own_search
-from nmt_cli.checkpoints.foreign import foreign_kind
+from nmt_cli.checkpoints.foreign_kinds import foreign_kind
 from nmt_cli.checkpoints.model_folder import Model, read_model
 from nmt_cli.data.encode import encode_lines
 from nmt_cli.decoding.attention_maps import attention_maps, source_attention

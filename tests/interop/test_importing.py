@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 
 from nmt_cli.checkpoints.average import average, common_search, read_parts
-from nmt_cli.checkpoints.files import read_tensors, write_tensors
 from nmt_cli.checkpoints.finding import own_search
 from nmt_cli.checkpoints.model_folder import read_model
+from nmt_cli.checkpoints.verified_files import read_tensors, write_tensors
 from nmt_cli.cli.options import printer
 from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.errors import Notice, UserError

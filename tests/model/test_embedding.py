@@ -8,7 +8,6 @@ import torch
 
 from nmt_cli.errors import UserError
 from nmt_cli.model.config import ModelConfig
-from nmt_cli.model.dropout import dropout
 from nmt_cli.model.embedding import (
     FIRST_ROWS,
     Embedding,
@@ -17,6 +16,7 @@ from nmt_cli.model.embedding import (
     embedding_matrix,
     sinusoids,
 )
+from nmt_cli.model.keyed_dropout import dropout
 from nmt_cli.ragged import Layout
 from tests.model.models import model_of
 

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from nmt_cli.config import section_of
 from nmt_cli.model.config import ModelConfig
-from nmt_cli.model.dropout import dropout
+from nmt_cli.model.keyed_dropout import dropout
 from nmt_cli.model.layers import CrossAttention, FeedForward, Residual, SelfAttention, scanned
 from nmt_cli.ragged import Layout
 from tests.model.models import model_of

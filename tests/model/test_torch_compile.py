@@ -10,7 +10,7 @@ from torch import Tensor
 
 from nmt_cli.loss.chunked_loss import cross_entropy
 from nmt_cli.model.config import ModelConfig
-from nmt_cli.model.dropout import dropout
+from nmt_cli.model.keyed_dropout import dropout
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.ragged import Layout
 from nmt_cli.runtime.kernels.torch_private import compiled_for_all_sizes

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from nmt_cli.errors import UserError
 from nmt_cli.model import embedding, layers
 from nmt_cli.model.config import ModelConfig
-from nmt_cli.model.dropout import dropout
+from nmt_cli.model.keyed_dropout import dropout
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.ragged import Layout
 from tests.model.models import vocabulary_of

@@ -88,7 +88,7 @@ def preprocess(
         )
 
     from nmt_cli import api
-    from nmt_cli.checkpoints.foreign import refuse_foreign_model
+    from nmt_cli.checkpoints.foreign_kinds import refuse_foreign_model
     from nmt_cli.cli.reports.preprocess import show
     from nmt_cli.cli.reports.progress import shown_progress
 

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from nmt_cli.checkpoints.files import read_description, read_tensors
 from nmt_cli.checkpoints.finding import BEST, CONFIG, checkpoints
-from nmt_cli.checkpoints.foreign import foreign_kind, in_words, remedy
+from nmt_cli.checkpoints.foreign_kinds import foreign_kind, in_words, remedy
 from nmt_cli.checkpoints.model_folder import FORMAT, read_identity, weights_path
 from nmt_cli.checkpoints.run_folder import STATE, read_state
+from nmt_cli.checkpoints.verified_files import read_description, read_tensors
 from nmt_cli.config import read
 from nmt_cli.data.dataset import MANIFEST, TRAIN, open_dataset, train_corpora
 from nmt_cli.errors import UserError

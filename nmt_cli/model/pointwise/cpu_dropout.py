@@ -3,19 +3,20 @@
 import numpy as np
 from numba import float32, int32, int64, void
 
+from nmt_cli.attention.dropout_masks import GOLDEN, MIX_1, MIX_2, OFFSET
 from nmt_cli.runtime.kernels.compiled import OPTIONS, njit
 
-GOLDEN, OFFSET = np.uint32(0x9E3779B1), np.uint32(0x7F4A7C15)
-MIX_1, MIX_2 = np.uint32(0x85EBCA6B), np.uint32(0xC2B2AE35)
+# As uint32, since Numba would compute with the int64 of a plain number.
+GOLDEN_32, OFFSET_32, MIX_1_32, MIX_2_32 = (np.uint32(word) for word in (GOLDEN, OFFSET, MIX_1, MIX_2))
 HALF, LOW = np.uint32(16), np.uint32(0xFFFF)
 
 
 @njit(**OPTIONS)
 def _absorbed(state, word):
     """Return the next uint32 state of the hash in `dropout_masks.hashed`."""
-    mixed = np.uint32(np.uint32(state + np.uint32(np.uint32(word) * GOLDEN)) + OFFSET)
-    mixed = np.uint32((mixed ^ (mixed >> HALF)) * MIX_1)
-    mixed = np.uint32((mixed ^ (mixed >> np.uint32(13))) * MIX_2)
+    mixed = np.uint32(np.uint32(state + np.uint32(np.uint32(word) * GOLDEN_32)) + OFFSET_32)
+    mixed = np.uint32((mixed ^ (mixed >> HALF)) * MIX_1_32)
+    mixed = np.uint32((mixed ^ (mixed >> np.uint32(13))) * MIX_2_32)
     return np.uint32(mixed ^ (mixed >> HALF))
 
 

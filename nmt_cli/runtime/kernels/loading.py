@@ -18,7 +18,7 @@ from uuid import uuid4
 from nmt_cli.errors import Caution, Notice
 
 PACKAGE = Path(__file__).parents[2]
-SOURCES = "**/cpu_*.py", "**/compiled.py", "engine/kernels/*.py"
+SOURCES = "**/cpu_*.py", "attention/dropout_masks.py", "**/compiled.py", "engine/kernels/*.py"
 """All files that are compiled together."""
 
 PREFIX, MAX_FOLDERS = "nmt-kernels-", 8

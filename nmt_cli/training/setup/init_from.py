@@ -8,9 +8,9 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from nmt_cli.checkpoints.files import read_description, read_tensors
 from nmt_cli.checkpoints.finding import CONFIG, WEIGHTS, find_model
 from nmt_cli.checkpoints.model_folder import FORMAT, Identity, read_identity, weights, weights_path
+from nmt_cli.checkpoints.verified_files import read_description, read_tensors
 from nmt_cli.errors import UserError
 from nmt_cli.model.config import disagreements
 from nmt_cli.model.transformer import Transformer

@@ -11,10 +11,10 @@ from typing import Any
 import torch
 
 from nmt_cli.checkpoints import finding, model_folder
-from nmt_cli.checkpoints.files import read_description, read_tensors
 from nmt_cli.checkpoints.finding import EMA, WEIGHTS, checkpoints, find_model
 from nmt_cli.checkpoints.model_folder import TERMS, Identity, load_weights
 from nmt_cli.checkpoints.run_folder import OPTIMIZER, STATE, read_state, sweep
+from nmt_cli.checkpoints.verified_files import read_description, read_tensors
 from nmt_cli.config import section_of
 from nmt_cli.errors import UserError
 from nmt_cli.model.config import ModelConfig

@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from nmt_cli.api import load
-from nmt_cli.checkpoints.files import write_description
+from nmt_cli.checkpoints.verified_files import write_description
 from nmt_cli.cli.reports.translate import Reporter, as_json, as_text
 from nmt_cli.decoding.search.hypotheses import Sentence
 from nmt_cli.errors import UserError

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from nmt_cli.checkpoints.files import write_description
 from nmt_cli.checkpoints.finding import CONFIG, WEIGHTS, checkpoints
 from nmt_cli.checkpoints.run_folder import OPTIMIZER, STATE, read_state
+from nmt_cli.checkpoints.verified_files import write_description
 from nmt_cli.runtime.kernels import torch_private
 from tests.training.runs import Go, notes
 

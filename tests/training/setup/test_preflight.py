@@ -13,10 +13,10 @@ import pytest
 import torch
 
 from nmt_cli.checkpoints import run_folder
-from nmt_cli.checkpoints.files import read_tensors
 from nmt_cli.checkpoints.finding import checkpoints
 from nmt_cli.checkpoints.model_folder import Identity
 from nmt_cli.checkpoints.run_folder import read_state
+from nmt_cli.checkpoints.verified_files import read_tensors
 from nmt_cli.data.batching.batch import MicroBatch, Rounding
 from nmt_cli.data.batching.loader import Cut
 from nmt_cli.data.config import BatchConfig

@@ -18,7 +18,7 @@ from nmt_cli.data.batching.batch import MicroBatch
 from nmt_cli.data.batching.loader import Loader, LocalBatch
 from nmt_cli.loss import chunked_loss
 from nmt_cli.loss.plain_loss import IGNORED
-from nmt_cli.model import dropout
+from nmt_cli.model import keyed_dropout
 from nmt_cli.model.pointwise import plain_relu_and_dropout
 from nmt_cli.ragged import Layout
 from nmt_cli.training.config import TrainConfig
@@ -58,7 +58,7 @@ def micro_batch(
 @pytest.fixture
 def _as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(attention, "implementation", lambda *_: "fused")
-    monkeypatch.setattr(dropout, "dropped", plain_relu_and_dropout.dropped)
+    monkeypatch.setattr(keyed_dropout, "dropped", plain_relu_and_dropout.dropped)
     monkeypatch.setattr(flat, "has_own_memory", lambda _: True)
     yield
 

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from nmt_cli.checkpoints.finding import find_model
-from nmt_cli.checkpoints.foreign import ForeignKind, Format, Imported, foreign_kind
+from nmt_cli.checkpoints.foreign_kinds import ForeignKind, Format, Imported, foreign_kind
 from nmt_cli.errors import UserError
 from nmt_cli.interop.foreign import ImportOptions
 from nmt_cli.interop.importing import SUPPORTED, read

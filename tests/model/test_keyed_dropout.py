@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from nmt_cli.model.dropout import dropout
+from nmt_cli.model.keyed_dropout import dropout
 from nmt_cli.model.pointwise import plain_relu_and_dropout, relu_and_dropout
 from nmt_cli.ragged import Layout
 

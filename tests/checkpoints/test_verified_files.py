@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from nmt_cli.checkpoints.files import (
+from nmt_cli.checkpoints.verified_files import (
     read_description,
     read_tensors,
     tensor_shapes,
