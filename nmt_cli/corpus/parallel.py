@@ -41,7 +41,7 @@ FORMATS = (*FORM_OF, *sgm.SUFFIXES)
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class PairBlock:
     """Consecutive pairs as raw bytes."""
 
     first: int
@@ -122,7 +122,7 @@ class Corpus:
             )
         return count
 
-    def blocks(self, size: int) -> Iterator[Block]:
+    def blocks(self, size: int) -> Iterator[PairBlock]:
         """Yield all pairs in order, in blocks of `size`. The last block may be smaller.
 
         Raise `UserError` for a damaged file or an invalid line. Raise `ValueError` if two files of lines do
@@ -137,7 +137,7 @@ class Corpus:
             blocks = self._grouped(self._pairs(), size)
         first = 1
         for block in blocks:
-            yield Block(first, *block)
+            yield PairBlock(first, *block)
             first += len(block[0])
 
     def location(self, side: Literal["source", "target"], number: int) -> str:

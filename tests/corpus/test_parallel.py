@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nmt_cli.corpus import files
-from nmt_cli.corpus.parallel import Block, Corpus, find, spool
+from nmt_cli.corpus.parallel import Corpus, PairBlock, find, spool
 from tests.checks import refusal
 from tests.corpus.conftest import pairs
 
@@ -251,7 +251,7 @@ def test_files_that_can_be_read_twice_are_not_copied(tmp_path: Path) -> None:
 def test_a_block_has_the_number_of_its_first_pair(tmp_path: Path) -> None:
     make(tmp_path, a_en="1\n2\n3\n", a_de="x\ny\nz\n")
     corpus = corpus_of(tmp_path, "a")
-    assert list(corpus.blocks(2)) == [Block(1, [b"1", b"2"], [b"x", b"y"]), Block(3, [b"3"], [b"z"])]
+    assert list(corpus.blocks(2)) == [PairBlock(1, [b"1", b"2"], [b"x", b"y"]), PairBlock(3, [b"3"], [b"z"])]
     assert corpus.location("source", 1234) == f"{tmp_path}/a.en line 1,234"
 
 

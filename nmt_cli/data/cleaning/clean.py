@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nmt_cli.corpus.files import decoded
-from nmt_cli.corpus.parallel import Block, Corpus
+from nmt_cli.corpus.parallel import Corpus, PairBlock
 from nmt_cli.corpus.records import NO_SCORE
 from nmt_cli.data.cleaning.counts import Shapes, Tally, words_of
 from nmt_cli.data.cleaning.duplicates import Hashed, pair_hash, side_hash
@@ -31,7 +31,7 @@ REPLACED = "invalid UTF-8 replaced"
 class CleanTask:
     """A block of raw pairs, and the settings that decide which pairs are kept and how they are prepared."""
 
-    block: Block
+    block: PairBlock
     corpus: Corpus
     recipe: Recipe
     filter: FilterConfig

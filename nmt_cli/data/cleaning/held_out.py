@@ -13,7 +13,7 @@ from functools import cache
 from itertools import count
 from pathlib import Path
 
-from nmt_cli.corpus.parallel import Block, Corpus
+from nmt_cli.corpus.parallel import Corpus, PairBlock
 from nmt_cli.text.normalize import LONG, interrupt_marks
 
 LINES_AT_ONCE = 1000
@@ -88,7 +88,7 @@ def write(corpora: Iterable[Corpus], path: Path, symbols: Collection[bytes]) -> 
                 file.writelines(b"%b\t%b\n" % pair for pair in pairs if any(pair))
 
 
-def occurring(block: Block, held_out: HeldOut, by: str) -> set[int]:
+def occurring(block: PairBlock, held_out: HeldOut, by: str) -> set[int]:
     """Return the numbers of those pairs in `block` that are held out. Pairs are counted from 1 in the corpus.
 
     `by` is the side that must have the key of a held-out pair: "pair" (both), "source", "target" or "either".

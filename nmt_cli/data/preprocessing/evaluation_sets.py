@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nmt_cli.corpus.files import decoded, sha256
-from nmt_cli.corpus.parallel import Block, Corpus
+from nmt_cli.corpus.parallel import Corpus, PairBlock
 from nmt_cli.data.cleaning.clean import REPLACED
 from nmt_cli.data.cleaning.counts import Tally
 from nmt_cli.data.cleaning.filters import SUBWORDS, Filters
@@ -124,7 +124,9 @@ def _usable(
         first += item.pairs
 
 
-def _pair(block: Block, row: int, filters: Filters, tag: str, symbols: Collection[bytes]) -> KeyedPair | None:
+def _pair(
+    block: PairBlock, row: int, filters: Filters, tag: str, symbols: Collection[bytes]
+) -> KeyedPair | None:
     """Return a raw pair, with `tag` before its source, and the keys of its sides. `row` is its row in
     `block`.
 
@@ -181,7 +183,7 @@ def write_evaluation_set(
     return {"role": item.role, "pairs": item.pairs, **counts}
 
 
-def _decoded(item: Input, block: Block, config: PreprocessConfig, noted: Tally) -> list[Pair]:
+def _decoded(item: Input, block: PairBlock, config: PreprocessConfig, noted: Tally) -> list[Pair]:
     """Return the pairs of a block as text. Invalid UTF-8 is replaced, and counted in `noted`. If
     `invalid_utf8` is "error", raise `UserError` instead."""
     rule = "error" if config.corpus.invalid_utf8 == "error" else "replace"

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nmt_cli.corpus.files import sha256
-from nmt_cli.corpus.parallel import Block
+from nmt_cli.corpus.parallel import PairBlock
 from nmt_cli.data.cleaning.clean import CleanTask, clean
 from nmt_cli.data.cleaning.duplicates import Hashed, hashes_needed
 from nmt_cli.data.cleaning.filters import HELD_OUT
@@ -206,7 +206,7 @@ def _clean_tasks(run: Run, held_out: Sequence[HeldOut], parts: frozenset[int]) -
                 )
 
 
-def _with_scores(block: Block, scores: NDArray[np.float64]) -> Block:
+def _with_scores(block: PairBlock, scores: NDArray[np.float64]) -> PairBlock:
     """Return `block` with its scores. `scores` are those of its corpus, or empty if it has none."""
     if not len(scores):
         return block

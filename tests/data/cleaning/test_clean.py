@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from nmt_cli.corpus.parallel import Block, Corpus
+from nmt_cli.corpus.parallel import Corpus, PairBlock
 from nmt_cli.data.cleaning.clean import CleanBlock, CleanTask, clean
 from nmt_cli.data.cleaning.duplicates import hashes_needed, pair_hash
 from nmt_cli.data.cleaning.filters import EMPTY, WORDS
@@ -23,7 +23,7 @@ def cleaned(pairs: list[tuple[bytes, bytes]], **settings: object) -> CleanBlock:
     corpus = Corpus("c", Path("c.en"), Path("c.de"), "lines")
     recipe = Recipe("char", True, "en", "de", TextConfig())
     config = FilterConfig(**settings)  # type: ignore[arg-type]
-    block = Block(FIRST, sources, targets)
+    block = PairBlock(FIRST, sources, targets)
     return clean(CleanTask(block, corpus, recipe, config, "error", hashed=hashes_needed(config)))
 
 
