@@ -24,7 +24,7 @@ import pytest
 from nmt_cli import config as settings
 from nmt_cli.cli.main import main
 from nmt_cli.data.config import PreprocessConfig
-from nmt_cli.data.preprocessing.job import Job
+from nmt_cli.data.preprocessing.job import PreprocessJob
 from nmt_cli.data.preprocessing.preprocess import Outcome, preprocess
 from nmt_cli.text.vocabulary import Vocabulary
 from tests.forked import Forked, script, served
@@ -179,7 +179,7 @@ def make() -> Callable[..., Outcome]:
     ) -> Outcome:
         kind = [] if reuse else ["tokenizer.kind=char"]
         config = settings.read(PreprocessConfig, assignments=[*kind, *assignments])
-        request = Job("en", "de", train, valid, (), str(reuse) if reuse else None, config)
+        request = PreprocessJob("en", "de", train, valid, (), str(reuse) if reuse else None, config)
         return preprocess(request, out, 1, overwrite, lambda stage, done, total: None)
 
     return make

@@ -52,7 +52,7 @@ def preprocess(
     >>> outcome.manifest["splits"]["train"]["pairs"]
     300
     """
-    from nmt_cli.data.preprocessing.job import Job
+    from nmt_cli.data.preprocessing.job import PreprocessJob
     from nmt_cli.data.preprocessing.preprocess import preprocess as make_dataset
     from nmt_cli.runtime.threads import available_cores
     from nmt_cli.scoring.command import score_by_command
@@ -61,7 +61,9 @@ def preprocess(
     check_section("config", config, PreprocessConfig)
     settings = config or PreprocessConfig()
     corpora = (_corpora("train", train), _corpora("valid", valid), _corpora("test", test))
-    job = Job(source_lang, target_lang, *corpora, reuse_tokenizer, settings, given, score_by_command)
+    job = PreprocessJob(
+        source_lang, target_lang, *corpora, reuse_tokenizer, settings, given, score_by_command
+    )
     return make_dataset(job, Path(out), workers or available_cores(), overwrite, progress)
 
 

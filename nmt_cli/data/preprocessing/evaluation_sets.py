@@ -24,7 +24,7 @@ from nmt_cli.data.cleaning.report import CorpusReport, FilterReport
 from nmt_cli.data.config import PreprocessConfig
 from nmt_cli.data.dataset import TRAIN, side_path
 from nmt_cli.data.encode import EncodedSide, TokensWriter, encode_lines
-from nmt_cli.data.preprocessing.job import Input, Job
+from nmt_cli.data.preprocessing.job import Input, PreprocessJob
 from nmt_cli.errors import UserError
 from nmt_cli.text.tokenizer import SIDES, Side
 from nmt_cli.text.tokenizers import Tokenizers
@@ -39,7 +39,7 @@ KeyedPair = tuple[tuple[bytes, bytes], Sequence[bytes]]
 
 
 def drawn_sets(
-    job: Job, inputs: Sequence[Input], symbols: Collection[str], spool_folder: Callable[[], Path]
+    job: PreprocessJob, inputs: Sequence[Input], symbols: Collection[str], spool_folder: Callable[[], Path]
 ) -> list[Input]:
     """Draw validation and test sets from the training corpora, and return an input for each.
 
@@ -75,7 +75,7 @@ def drawn_sets(
 
 
 def _chosen(
-    job: Job, inputs: Sequence[Input], symbols: Collection[bytes], needed: int
+    job: PreprocessJob, inputs: Sequence[Input], symbols: Collection[bytes], needed: int
 ) -> list[tuple[bytes, bytes]]:
     """Return at least `needed` training pairs in random order, or all that can be held out.
 
@@ -107,7 +107,7 @@ def _chosen(
 
 
 def _usable(
-    job: Job, training: Sequence[Input], symbols: Collection[bytes], numbers: NDArray[np.int64]
+    job: PreprocessJob, training: Sequence[Input], symbols: Collection[bytes], numbers: NDArray[np.int64]
 ) -> Iterator[tuple[int, KeyedPair]]:
     """Yield the number, the texts and the keys of each pair in `numbers` that passes the filters. The numbers
     ascend."""

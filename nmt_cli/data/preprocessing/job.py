@@ -39,7 +39,7 @@ Score = Callable[[str, int, Iterable[dict[str, str]], int], Generator[float]]
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class PreprocessJob:
     """The inputs of a `preprocess` run as the user names them, and all settings."""
 
     source_lang: str
@@ -104,7 +104,7 @@ class Input:
         }
 
 
-def find_inputs(job: Job, spool_folder: Callable[[], Path]) -> list[Input]:
+def find_inputs(job: PreprocessJob, spool_folder: Callable[[], Path]) -> list[Input]:
     """Find, count and hash the corpora of a run. Return training corpora first, then evaluation sets and
     held-out sets.
 
@@ -169,7 +169,7 @@ def _refuse_other_lines(item: Input) -> None:
         raise UserError(f"{path} must have {item.pairs:,} lines, one for each pair of {item.corpus.name}.")
 
 
-def _refuse_no_effect(job: Job, corpora: Sequence[Corpus]) -> None:
+def _refuse_no_effect(job: PreprocessJob, corpora: Sequence[Corpus]) -> None:
     """Raise `UserError` for held-out sets with which no corpus is compared, or a column that no corpus
     has."""
     if job.config.filter.held_out and not any(config.decontaminate for config in job.filters):
@@ -182,7 +182,7 @@ def _refuse_no_effect(job: Job, corpora: Sequence[Corpus]) -> None:
         )
 
 
-def _refuse_no_scores(job: Job, training: Sequence[Corpus]) -> None:
+def _refuse_no_scores(job: PreprocessJob, training: Sequence[Corpus]) -> None:
     """Raise `UserError` for settings about scores that have no effect or contradict each other.
 
     `min_score` needs a corpus with scores. A scorer is refused for a corpus that has scores, and for drawn
@@ -209,7 +209,7 @@ def _refuse_no_scores(job: Job, training: Sequence[Corpus]) -> None:
 
 
 def _find(
-    role: Part, spec: Given, job: Job, spool_folder: Callable[[], Path]
+    role: Part, spec: Given, job: PreprocessJob, spool_folder: Callable[[], Path]
 ) -> tuple[Corpus, Variation | None]:
     """Return the corpus that `spec` names, and its variation or None.
 
@@ -245,7 +245,7 @@ def _read_through(corpus: Corpus) -> None:
             decoded(pair[1], "error", corpus.location("target", number))
 
 
-def describe_job(job: Job, inputs: Sequence[Input], reused: str | None) -> dict[str, Any]:
+def describe_job(job: PreprocessJob, inputs: Sequence[Input], reused: str | None) -> dict[str, Any]:
     """Return languages, settings and inputs for the manifest. `reused` is the fingerprint of reused
     tokenizers, or None."""
     settings = asdict(job.config)

@@ -33,7 +33,7 @@ from nmt_cli.data.guard import check_hashes
 from nmt_cli.data.preprocessing import reuse
 from nmt_cli.data.preprocessing.alignments import write_alignments
 from nmt_cli.data.preprocessing.evaluation_sets import drawn_sets, write_evaluation_set
-from nmt_cli.data.preprocessing.job import Job, describe_job, differences, facts, find_inputs
+from nmt_cli.data.preprocessing.job import PreprocessJob, describe_job, differences, facts, find_inputs
 from nmt_cli.data.preprocessing.merge import merge_parts
 from nmt_cli.data.preprocessing.parts import (
     WORTH_KEEPING,
@@ -82,7 +82,7 @@ class Outcome:
         return f"<Outcome, pairs: {', '.join(pairs)}>"
 
 
-def preprocess(job: Job, out: Path, workers: int, overwrite: bool, progress: Progress) -> Outcome:
+def preprocess(job: PreprocessJob, out: Path, workers: int, overwrite: bool, progress: Progress) -> Outcome:
     """Make a dataset, unless it exists and is up to date.
 
     - `job`: the inputs and the settings.
@@ -150,7 +150,7 @@ def _spool_folder(out: Path) -> Iterator[Path]:
         yield folder
 
 
-def _check_filters(job: Job) -> None:
+def _check_filters(job: PreprocessJob) -> None:
     """Raise `UserError` for an unknown script, or a missing package. The message names the corpus whose
     filter is wrong."""
     Filters(job.config.filter)
@@ -222,7 +222,7 @@ def _save_tokenizers(task: tuple[Path, Path, int, reuse.Plan, TokenizerConfig]) 
     tokenizers.save(folder)
 
 
-def _with_tags(job: Job, plan: reuse.Plan) -> tuple[Job, reuse.Plan]:
+def _with_tags(job: PreprocessJob, plan: reuse.Plan) -> tuple[PreprocessJob, reuse.Plan]:
     """Return the job and the plan with the tags of corpora as symbols. Reused tokenizers do not change, so
     raise `UserError` if they lack a tag."""
     tags = {corpus.tag: corpus.name for corpus in job.config.corpus.named if corpus.tag}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from nmt_cli.corpus import files
 from nmt_cli.data.dataset import MANIFEST, TOKENIZERS
-from nmt_cli.data.preprocessing.job import Job
+from nmt_cli.data.preprocessing.job import PreprocessJob
 from nmt_cli.errors import UserError
 from nmt_cli.runtime.foreign_text import parsed_json, read_ordinary
 from nmt_cli.text.config import Kind
@@ -43,7 +43,7 @@ class Plan:
     noticed."""
 
 
-def plan(job: Job) -> Plan:
+def plan(job: PreprocessJob) -> Plan:
     """Decide where the tokenizers come from.
 
     Without `job.reuse`, they are learned. The tokenizers of a dataset or model folder are reused as they are.
@@ -68,7 +68,7 @@ def plan(job: Job) -> Plan:
     raise UserError(f"{path} has no {DESCRIPTION}. Give a dataset or model folder, or a file.")
 
 
-def _from_folder(job: Job, folder: Path) -> Plan:
+def _from_folder(job: PreprocessJob, folder: Path) -> Plan:
     """Return the plan to reuse the tokenizers in `folder`.
 
     Raise `UserError` if they are for other languages, are damaged, or do not agree with a setting that the
@@ -103,7 +103,7 @@ def _refuse_other_bytes(folder: Path, fingerprint: str) -> None:
             )
 
 
-def _from_files(job: Job, spec: str) -> Plan:
+def _from_files(job: PreprocessJob, spec: str) -> Plan:
     """Return the plan to build tokenizers from the files in `spec`: one file, or SOURCE:TARGET.
 
     Raise `UserError` if the files are of two kinds, belong to a changed tokenizer folder, or decide a setting
@@ -130,7 +130,7 @@ def _from_files(job: Job, spec: str) -> Plan:
     )
 
 
-def _refuse(job: Job, section: str, decided: Mapping[str, object], free: tuple[str, ...]) -> None:
+def _refuse(job: PreprocessJob, section: str, decided: Mapping[str, object], free: tuple[str, ...]) -> None:
     """Raise `UserError` for the first setting that the user gave without an effect.
 
     - `section`: the section of the settings, "tokenizer" or "text".
@@ -148,7 +148,7 @@ def _refuse(job: Job, section: str, decided: Mapping[str, object], free: tuple[s
             )
 
 
-def _recipe(job: Job, kind: Kind, joint: bool) -> Recipe:
+def _recipe(job: PreprocessJob, kind: Kind, joint: bool) -> Recipe:
     """Return the recipe of new tokenizers. `joint` means that both sides share a vocabulary."""
     config = job.config
     return Recipe(

@@ -23,7 +23,7 @@ from nmt_cli.data.cleaning.report import CorpusReport, FilterReport
 from nmt_cli.data.config import PreprocessConfig
 from nmt_cli.data.dataset import TRAIN
 from nmt_cli.data.encode import EncodeTask, TokensWriter, encode_block
-from nmt_cli.data.preprocessing.job import Input, Job
+from nmt_cli.data.preprocessing.job import Input, PreprocessJob
 from nmt_cli.data.preprocessing.parts import (
     BLOCKS_A_PART,
     CleanWriter,
@@ -57,7 +57,7 @@ DRAWN_KEYS = "drawn-keys.txt"
 class Run:
     """A `preprocess` run: its inputs, the plan of its tokenizers, and its work folder."""
 
-    job: Job
+    job: PreprocessJob
     inputs: Sequence[Input]
     plan: Plan
     work: Path

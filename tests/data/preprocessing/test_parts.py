@@ -12,7 +12,7 @@ import pytest
 from nmt_cli.config import read
 from nmt_cli.data.config import PreprocessConfig
 from nmt_cli.data.preprocessing import parts, training_set
-from nmt_cli.data.preprocessing.job import Job
+from nmt_cli.data.preprocessing.job import PreprocessJob
 from nmt_cli.data.preprocessing.parts import work_folder
 from nmt_cli.data.preprocessing.preprocess import Outcome, preprocess
 from nmt_cli.errors import UserError
@@ -56,7 +56,7 @@ def make(
             raise Stopped
 
     config = read(PreprocessConfig, assignments=settings)
-    job = Job("en", "de", corpora, valid, config=config)
+    job = PreprocessJob("en", "de", corpora, valid, config=config)
     return preprocess(job, out, 1, False, progress), reports
 
 

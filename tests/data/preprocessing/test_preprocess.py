@@ -10,7 +10,7 @@ import pytest
 
 from nmt_cli.config import read
 from nmt_cli.data.config import PreprocessConfig
-from nmt_cli.data.preprocessing.job import Job
+from nmt_cli.data.preprocessing.job import PreprocessJob
 from nmt_cli.data.preprocessing.preprocess import preprocess
 from nmt_cli.errors import UserError
 from tests.checks import refusal
@@ -105,7 +105,9 @@ def test_other_languages_are_named(dataset: Path, tmp_path: Path) -> None:
     pair = f"{tmp_path}/c.en.txt:{tmp_path}/c.de.txt"
     config = read(PreprocessConfig, assignments=["tokenizer.kind=char"])
     with pytest.raises(UserError, match=r"languages: en-de -> en-nl"):
-        preprocess(Job("en", "nl", [pair], [pair], config=config), dataset, 1, False, lambda *_: None)
+        preprocess(
+            PreprocessJob("en", "nl", [pair], [pair], config=config), dataset, 1, False, lambda *_: None
+        )
 
 
 def test_overwriting_removes_the_old_dataset(dataset: Path, make: Make, digests: Digests) -> None:
@@ -174,7 +176,7 @@ def test_progress_reports_each_stage_to_its_end(tmp_path: Path, toy: str, dev: s
         reports.setdefault(stage, []).append((done, total))
 
     config = read(PreprocessConfig, assignments=["tokenizer.kind=char"])
-    preprocess(Job("en", "de", [toy], [dev], config=config), tmp_path / "out", 1, False, listen)
+    preprocess(PreprocessJob("en", "de", [toy], [dev], config=config), tmp_path / "out", 1, False, listen)
     assert (reports["cleaning"][-1], reports["encoding"][-1]) == ((300, 300), (300, 300))
     assert list(reports).index("cleaning") < list(reports).index("encoding")
 
