@@ -204,7 +204,7 @@ def _tokenizers_in(run: Run) -> Path:
     return finished / TOKENIZERS
 
 
-def _save_tokenizers(task: tuple[Path, Path, int, reuse.Plan, TokenizerConfig]) -> None:
+def _save_tokenizers(task: tuple[Path, Path, int, reuse.TokenizerPlan, TokenizerConfig]) -> None:
     """Save the tokenizers of a plan to a folder.
 
     `task` has the folder, the work folder, the number of parts, the plan, and the settings of learning. It is
@@ -222,7 +222,7 @@ def _save_tokenizers(task: tuple[Path, Path, int, reuse.Plan, TokenizerConfig]) 
     tokenizers.save(folder)
 
 
-def _with_tags(job: PreprocessJob, plan: reuse.Plan) -> tuple[PreprocessJob, reuse.Plan]:
+def _with_tags(job: PreprocessJob, plan: reuse.TokenizerPlan) -> tuple[PreprocessJob, reuse.TokenizerPlan]:
     """Return the job and the plan with the tags of corpora as symbols. Reused tokenizers do not change, so
     raise `UserError` if they lack a tag."""
     tags = {corpus.tag: corpus.name for corpus in job.config.corpus.named if corpus.tag}

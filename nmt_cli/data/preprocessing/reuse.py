@@ -27,7 +27,7 @@ BPE codes do not contain their alphabet, so it comes from a sample of the corpus
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class TokenizerPlan:
     """The tokenizers of a run: `ready` ones, or ones to build from `models`. If both are None, they are
     learned."""
 
@@ -43,7 +43,7 @@ class Plan:
     noticed."""
 
 
-def plan(job: PreprocessJob) -> Plan:
+def plan(job: PreprocessJob) -> TokenizerPlan:
     """Decide where the tokenizers come from.
 
     Without `job.reuse`, they are learned. The tokenizers of a dataset or model folder are reused as they are.
@@ -58,7 +58,7 @@ def plan(job: PreprocessJob) -> Plan:
             "tokenizer.merges and --vocab-size both decide the size of the vocabulary. Give one of them."
         )
     if job.reuse is None:
-        return Plan(_recipe(job, config.kind, config.joint))
+        return TokenizerPlan(_recipe(job, config.kind, config.joint))
     path = Path(job.reuse)
     if not path.is_dir():
         return _from_files(job, job.reuse)
@@ -68,7 +68,7 @@ def plan(job: PreprocessJob) -> Plan:
     raise UserError(f"{path} has no {DESCRIPTION}. Give a dataset or model folder, or a file.")
 
 
-def _from_folder(job: PreprocessJob, folder: Path) -> Plan:
+def _from_folder(job: PreprocessJob, folder: Path) -> TokenizerPlan:
     """Return the plan to reuse the tokenizers in `folder`.
 
     Raise `UserError` if they are for other languages, are damaged, or do not agree with a setting that the
@@ -84,7 +84,7 @@ def _from_folder(job: PreprocessJob, folder: Path) -> Plan:
         )
     _refuse(job, "tokenizer", ready.recipe.described(), free=())
     _refuse(job, "text", asdict(ready.recipe.text), free=())
-    return Plan(ready.recipe, ready=ready, reused=ready.fingerprint)
+    return TokenizerPlan(ready.recipe, ready=ready, reused=ready.fingerprint)
 
 
 def _refuse_other_bytes(folder: Path, fingerprint: str) -> None:
@@ -103,7 +103,7 @@ def _refuse_other_bytes(folder: Path, fingerprint: str) -> None:
             )
 
 
-def _from_files(job: PreprocessJob, spec: str) -> Plan:
+def _from_files(job: PreprocessJob, spec: str) -> TokenizerPlan:
     """Return the plan to build tokenizers from the files in `spec`: one file, or SOURCE:TARGET.
 
     Raise `UserError` if the files are of two kinds, belong to a changed tokenizer folder, or decide a setting
@@ -123,7 +123,7 @@ def _from_files(job: PreprocessJob, spec: str) -> Plan:
         )
     _refuse(job, "tokenizer", {"kind": kinds[0], "joint": joint}, STILL_FREE[kinds[0]])
     names = ["joint"] if joint else ["source", "target"]
-    return Plan(
+    return TokenizerPlan(
         _recipe(job, kinds[0], joint),
         models=dict(zip(names, paths, strict=True)),
         reused=" ".join(map(files.sha256, paths)),

@@ -35,7 +35,7 @@ from nmt_cli.data.preprocessing.parts import (
     texts_of,
     written_whole,
 )
-from nmt_cli.data.preprocessing.reuse import Plan
+from nmt_cli.data.preprocessing.reuse import TokenizerPlan
 from nmt_cli.errors import UserError
 from nmt_cli.runtime.processes import Progress, in_order
 from nmt_cli.text.config import TokenizerConfig
@@ -59,7 +59,7 @@ class Run:
 
     job: PreprocessJob
     inputs: Sequence[Input]
-    plan: Plan
+    plan: TokenizerPlan
     work: Path
     workers: int
     progress: Progress
