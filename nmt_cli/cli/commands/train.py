@@ -152,7 +152,7 @@ def _forecast(
 ) -> None:
     """Print the plan of a run, measured on the device. Plan for `devices`, or the number of torchrun's
     processes if larger. Only the first process prints. `quiet` omits progress."""
-    from nmt_cli.cli.reports.train import Reporter, show_forecast
+    from nmt_cli.cli.reports.train import RunReporter, show_forecast
     from nmt_cli.runtime.devices import device_of_rank
     from nmt_cli.runtime.threads import set_own_threads
     from nmt_cli.training.setup.dry_run import forecast
@@ -164,7 +164,7 @@ def _forecast(
     # torchrun starts several processes, and one forecast is enough.
     if process.first:
         kind, world = device_of_rank(device, process.local_rank), max(devices, process.world)
-        plan = forecast(dataset, out, config, world, kind, Reporter(quiet))
+        plan = forecast(dataset, out, config, world, kind, RunReporter(quiet))
         show_forecast(plan, world, kind.type)
 
 

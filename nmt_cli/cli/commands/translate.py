@@ -50,7 +50,7 @@ from nmt_cli.translation.incoming import lines_of
 
 if TYPE_CHECKING:
     from nmt_cli.api import Model
-    from nmt_cli.cli.reports.translate import AttentionPage, Reporter
+    from nmt_cli.cli.reports.translate import AttentionPage, TranslationReporter
     from nmt_cli.translation.text.glossary import Glossary
     from nmt_cli.translation.text.ranking import Scorer
     from nmt_cli.translation.translator import Translation
@@ -123,7 +123,7 @@ def translate(
         # Before the model is loaded, which takes seconds: a wrong input should be reported at once.
         document = _document(source, target, form, page, config)
         from nmt_cli.api import load
-        from nmt_cli.cli.reports.translate import AttentionPage, Reporter
+        from nmt_cli.cli.reports.translate import AttentionPage, TranslationReporter
 
         scorer = _scorer(config, metric_model, rerank, device)
         loaded = load(*models, config=config, scorer=scorer, **where)
@@ -133,7 +133,9 @@ def translate(
         set_own_threads(threads or available_cores() if scorer else 1)
         attention = AttentionPage(pages.enter_context(file_written_whole(page)) if page else None, model)
         outgoing = stack.enter_context(file_written_whole(target)) if target else sys.stdout.buffer
-        report = stack.enter_context(Reporter(model, quiet, prompt=not source and sys.stdin.isatty()))
+        report = stack.enter_context(
+            TranslationReporter(model, quiet, prompt=not source and sys.stdin.isatty())
+        )
         if document:
             outgoing.write(model.translate_document(*document, report=report.line, glossary=terms).encode())
         else:
@@ -312,7 +314,7 @@ def _reader(file: BinaryIO | None) -> Callable[[int], bytes]:
 def _translations(
     model: "Model",
     raw_lines: Iterable[bytes],
-    report: "Reporter",
+    report: "TranslationReporter",
     glossary: "Glossary | None",
     flush: Callable[[], None] | None,
 ) -> Generator["Translation"]:

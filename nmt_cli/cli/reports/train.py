@@ -36,7 +36,7 @@ MAX_WIDTH = 110
 """The maximum width of the panel, in columns."""
 
 
-class Reporter:
+class RunReporter:
     """Prints the events of training to stderr, one line each. Events that a user does not need have no
     line."""
 
@@ -69,7 +69,7 @@ class Reporter:
             self._silent = True
 
 
-class LiveReporter(Reporter):
+class LiveReporter(RunReporter):
     """Shows the events of a run on a terminal: its state in a panel, and lasting messages above the panel."""
 
     def __init__(self, run: Path, console: Console, live: Live) -> None:
@@ -130,7 +130,7 @@ class LiveReporter(Reporter):
 
 
 @contextmanager
-def shown_run(run: Path, quiet: bool, silent: bool) -> Iterator[Reporter]:
+def shown_run(run: Path, quiet: bool, silent: bool) -> Iterator[RunReporter]:
     """Yield a reporter of the events of a run: with a panel on a terminal that can redraw, otherwise with
     lines.
 
@@ -139,7 +139,7 @@ def shown_run(run: Path, quiet: bool, silent: bool) -> Iterator[Reporter]:
     console = Console(stderr=True)
     # A dumb terminal cannot move the cursor, so each update would be a new panel.
     if quiet or silent or not sys.stderr.isatty() or console.is_dumb_terminal:
-        yield Reporter(quiet, silent)
+        yield RunReporter(quiet, silent)
         return
     live = Live(console=console, auto_refresh=False, redirect_stdout=False)
     reporter = LiveReporter(run, console, live)

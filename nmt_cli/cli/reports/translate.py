@@ -142,7 +142,7 @@ def _tokens(
     return sources, [part.tokens for part in candidate.parts]
 
 
-class Reporter:
+class TranslationReporter:
     """Prints progress, warnings about lines, and a summary to stderr. Use it in a `with` block."""
 
     def __init__(self, model: Model, quiet: bool, *, prompt: bool) -> None:

@@ -13,7 +13,7 @@ from nmt_cli import config as settings
 from nmt_cli.checkpoints.finding import checkpoints
 from nmt_cli.cli.commands import train as train_module
 from nmt_cli.cli.commands.train import Stop
-from nmt_cli.cli.reports.train import Reporter
+from nmt_cli.cli.reports.train import RunReporter
 from nmt_cli.errors import EXIT_CODES
 from nmt_cli.training.config import TrainConfig
 from nmt_cli.training.tracking.events import Progress
@@ -194,14 +194,14 @@ def test_a_signal_that_nohup_ignores_stays_ignored(number: int) -> None:
 def test_a_signal_saves_and_explains_how_to_resume(
     run: Nmt, toy_dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, code: int
 ) -> None:
-    out, show = tmp_path / "run", Reporter.__call__
+    out, show = tmp_path / "run", RunReporter.__call__
 
-    def interrupted(self: Reporter, event: object) -> None:
+    def interrupted(self: RunReporter, event: object) -> None:
         show(self, event)  # type: ignore[arg-type]
         if isinstance(event, Progress) and event.step == 1:
             os.kill(os.getpid(), number)
 
-    monkeypatch.setattr(Reporter, "__call__", interrupted)
+    monkeypatch.setattr(RunReporter, "__call__", interrupted)
     result = run(toy_dataset, "--out", out, "--max-steps", "1000")
     assert result.returncode == code
     assert list(checkpoints(out)) == [2]

@@ -18,7 +18,7 @@ import torch
 
 from nmt_cli.api import load
 from nmt_cli.checkpoints.verified_files import write_description
-from nmt_cli.cli.reports.translate import Reporter, as_json, as_text
+from nmt_cli.cli.reports.translate import TranslationReporter, as_json, as_text
 from nmt_cli.decoding.search.hypotheses import Sentence
 from nmt_cli.errors import UserError
 from nmt_cli.runtime.processes import StartMethod
@@ -440,7 +440,7 @@ MODEL: Any = SimpleNamespace(restarts=0, tokenizers=TOKENIZERS)
 
 
 def warnings_about(capsys: pytest.CaptureFixture[str], *translations: Translation) -> list[str]:
-    with Reporter(MODEL, quiet=True, prompt=False) as report:
+    with TranslationReporter(MODEL, quiet=True, prompt=False) as report:
         for translation in translations:
             report.line(translation)
     out, err = capsys.readouterr()
@@ -475,7 +475,7 @@ def test_odd_translations_are_reported_with_line_numbers(capsys: pytest.CaptureF
 
 
 def test_an_interrupted_command_prints_no_summary(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(KeyboardInterrupt), Reporter(MODEL, quiet=False, prompt=False) as report:
+    with pytest.raises(KeyboardInterrupt), TranslationReporter(MODEL, quiet=False, prompt=False) as report:
         report.line(GOOD)
         raise KeyboardInterrupt
     assert capsys.readouterr().err == ""
@@ -483,7 +483,7 @@ def test_an_interrupted_command_prints_no_summary(capsys: pytest.CaptureFixture[
 
 @pytest.mark.parametrize(("quiet", "shown"), [(False, True), (True, False)])
 def test_a_prompt_explains_the_input(capsys: pytest.CaptureFixture[str], quiet: bool, shown: bool) -> None:
-    with Reporter(MODEL, quiet, prompt=True) as report:
+    with TranslationReporter(MODEL, quiet, prompt=True) as report:
         report.line(GOOD)
     expected = "Type a sentence and press Enter to translate it. Ctrl-D ends.\n"
     assert capsys.readouterr().err == (expected if shown else "")

@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 from rich.live import Live
 
-from nmt_cli.cli.reports.train import LiveReporter, Reporter, shown_run
+from nmt_cli.cli.reports.train import LiveReporter, RunReporter, shown_run
 from nmt_cli.scoring.metrics import score
 from nmt_cli.training.tracking.events import Doing, Event, Note, Progress, Saved, Spent, Validated, Warned
 from nmt_cli.training.validation.metrics import Judgement
@@ -116,10 +116,10 @@ JUDGEMENT = Judgement("dev", 1.0, 2.71828, 9.9, score(["a b c d"], [["a b c d"]]
 def test_each_event_is_a_plain_line(
     capsys: pytest.CaptureFixture[str], event: Note | Progress | Validated | Spent, line: str
 ) -> None:
-    Reporter(quiet=False)(event)
-    Reporter(quiet=False)(Doing("training", 1, 0))
-    Reporter(quiet=False)(Saved(12_000, Path("run/x")))
-    Reporter(quiet=True)(event)
+    RunReporter(quiet=False)(event)
+    RunReporter(quiet=False)(Doing("training", 1, 0))
+    RunReporter(quiet=False)(Saved(12_000, Path("run/x")))
+    RunReporter(quiet=True)(event)
     assert capsys.readouterr() == ("", f"{line}\n")
 
 
@@ -181,7 +181,7 @@ def test_without_a_terminal_there_is_no_panel(monkeypatch: pytest.MonkeyPatch, k
         monkeypatch.setattr(terminal, "isatty", lambda: False)
         monkeypatch.setenv("FORCE_COLOR", "1")
     with shown_run(RUN, quiet=kind == "quiet", silent=kind == "another rank") as report:
-        assert isinstance(report, Reporter)
+        assert isinstance(report, RunReporter)
         report(Doing("training", 1203, 3))
         report(PROGRESS)
     lines = terminal.getvalue().splitlines()
