@@ -72,10 +72,10 @@ def test_a_generated_page_is_up_to_date(name: str) -> None:
         ),
         (
             "nmt translate --format json",
-            ["cli/reports/translate.py"],
+            ["cli/reports/translation_output.py"],
             "empty looping copied length short markup terms unsure",
         ),
-        ("nmt score --json", ["cli/reports/score.py"], ""),
+        ("nmt score --json", ["cli/reports/score_tables.py"], ""),
         ("filter-report.json", ["data/cleaning/report.py"], ""),
     ],
 )

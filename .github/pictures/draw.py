@@ -16,7 +16,7 @@ from rich.live import Live
 
 from nmt_cli import config as settings
 from nmt_cli.api import TrainConfig, train
-from nmt_cli.cli.reports.train import LiveReporter
+from nmt_cli.cli.reports.training_output import LiveReporter
 from nmt_cli.training.tracking.events import Doing, Event, Validated
 
 HERE = Path(__file__).parent

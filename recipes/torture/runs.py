@@ -27,7 +27,12 @@ PATIENCE = 300.0
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(
     [
-        *("nmt_cli.api", "nmt_cli.cli.main", "nmt_cli.cli.reports.train", "nmt_cli.training.setup.run"),
+        *(
+            "nmt_cli.api",
+            "nmt_cli.cli.main",
+            "nmt_cli.cli.reports.training_output",
+            "nmt_cli.training.setup.run",
+        ),
         *("torch._dynamo", "sacrebleu.tokenizers.tokenizer_13a", "numba"),  # loaded later, and slow to load
     ]
 )

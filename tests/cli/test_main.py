@@ -123,7 +123,7 @@ def test_a_missing_file_is_reported_before_pytorch_is_loaded(
 @pytest.mark.slow
 def test_loading_a_model_loads_nothing_that_only_training_scoring_and_serving_need() -> None:
     script = (
-        "import sys; import nmt_cli.cli.reports.translate, nmt_cli.translation.loading as here; "
+        "import sys; import nmt_cli.cli.reports.translation_output, nmt_cli.translation.loading as here; "
         "here.prepare(here.KERNELS); print(*sorted({name.split('.')[0] for name in sys.modules}))"
     )
     loaded = set(python("-c", script).stdout.split())
@@ -424,7 +424,8 @@ def test_a_full_disk_of_stdout_is_reported() -> None:
 
 def test_truncating_a_mapped_file_prints_the_stack(tmp_path: Path) -> None:
     script = (
-        "import mmap, os, sys, nmt_cli.cli.reports.info as message; from nmt_cli.cli.main import main\n"
+        "import mmap, os, sys, nmt_cli.cli.reports.folder_facts as message\n"
+        "from nmt_cli.cli.main import main\n"
         "def facts(path):\n"
         "    with open(path, 'r+b') as file:\n"
         "        mapped = mmap.mmap(file.fileno(), 0)\n"

@@ -124,7 +124,7 @@ def _selected(
     A line is printed for each average, unless `quiet`. A table of all scores follows.
     """
     from nmt_cli.checkpoints.average import check_replaceable
-    from nmt_cli.cli.reports.train import judgements
+    from nmt_cli.cli.reports.training_output import judgements
     from nmt_cli.runtime.atomic import check_writable
     from nmt_cli.runtime.devices import device_of_rank
     from nmt_cli.training.validation.selection import try_all, winner

@@ -17,7 +17,7 @@ def info(path: Path, quiet: bool) -> None:
     toolkit.
     """
     # Imported late, as in all commands: PyTorch takes seconds to load, and --help must appear at once.
-    from nmt_cli.cli.reports.info import facts
+    from nmt_cli.cli.reports.folder_facts import facts
     from nmt_cli.cli.reports.tables import print_facts
 
     print_facts(facts(path))

@@ -89,8 +89,8 @@ def preprocess(
 
     from nmt_cli import api
     from nmt_cli.checkpoints.foreign_kinds import refuse_foreign_model
-    from nmt_cli.cli.reports.preprocess import show
-    from nmt_cli.cli.reports.progress import shown_progress
+    from nmt_cli.cli.reports.dataset_tables import show
+    from nmt_cli.cli.reports.progress_bars import shown_progress
 
     # A folder of another toolkit has no tokenizer of ours. The error names that toolkit and the remedy.
     if reuse_tokenizer and Path(reuse_tokenizer).is_dir():

@@ -120,7 +120,7 @@ def score(
     if COMET not in metrics and (metric_model or device):
         raise click.UsageError(f"{'--metric-model' if metric_model else '--device'} needs --metric comet.")
 
-    from nmt_cli.cli.reports.score import show, show_json
+    from nmt_cli.cli.reports.score_tables import show, show_json
     from nmt_cli.scoring.evaluate import Evaluation, evaluate
 
     with ExitStack() as stack:
@@ -148,7 +148,7 @@ def _scorers(
     - `command`, `timeout`: those of the command.
     - `stack`: ends the display of progress.
     """
-    from nmt_cli.cli.reports.progress import shown_progress
+    from nmt_cli.cli.reports.progress_bars import shown_progress
 
     report = stack.enter_context(shown_progress("lines", quiet or not (folder or command)))
     if folder:
@@ -175,7 +175,7 @@ def _by_model(
         raise click.UsageError("--model works only with one HYP, --source and --json. Remove the others.")
 
     from nmt_cli.api import load
-    from nmt_cli.cli.reports.score import show_pair_scores
+    from nmt_cli.cli.reports.score_tables import show_pair_scores
     from nmt_cli.translation.pairs import read_pairs, with_perplexity
 
     pairs = read_pairs(source, hypotheses)

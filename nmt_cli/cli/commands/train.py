@@ -152,7 +152,7 @@ def _forecast(
 ) -> None:
     """Print the plan of a run, measured on the device. Plan for `devices`, or the number of torchrun's
     processes if larger. Only the first process prints. `quiet` omits progress."""
-    from nmt_cli.cli.reports.train import RunReporter, show_forecast
+    from nmt_cli.cli.reports.training_output import RunReporter, show_forecast
     from nmt_cli.runtime.devices import device_of_rank
     from nmt_cli.runtime.threads import set_own_threads
     from nmt_cli.training.setup.dry_run import forecast
@@ -179,7 +179,7 @@ def _run(
 ) -> int:
     """Train in the run folder `out`, in a process per device. A signal saves a checkpoint and ends the run.
     Return 0 if complete, or an exit code. Raise `UsageError` if `devices` > 1 under torchrun or Slurm."""
-    from nmt_cli.cli.reports.train import shown_run
+    from nmt_cli.cli.reports.training_output import shown_run
     from nmt_cli.data.dataset import open_dataset
     from nmt_cli.training.setup.launch import LAUNCHER, run_on_devices
     from nmt_cli.training.step.distributed import process_from_environment

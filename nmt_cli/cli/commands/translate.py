@@ -50,7 +50,7 @@ from nmt_cli.translation.incoming import lines_of
 
 if TYPE_CHECKING:
     from nmt_cli.api import Model
-    from nmt_cli.cli.reports.translate import AttentionPage, TranslationReporter
+    from nmt_cli.cli.reports.translation_output import AttentionPage, TranslationReporter
     from nmt_cli.translation.text.glossary import Glossary
     from nmt_cli.translation.text.ranking import Scorer
     from nmt_cli.translation.translator import Translation
@@ -123,7 +123,7 @@ def translate(
         # Before the model is loaded, which takes seconds: a wrong input should be reported at once.
         document = _document(source, target, form, page, config)
         from nmt_cli.api import load
-        from nmt_cli.cli.reports.translate import AttentionPage, TranslationReporter
+        from nmt_cli.cli.reports.translation_output import AttentionPage, TranslationReporter
 
         scorer = _scorer(config, metric_model, rerank, device)
         loaded = load(*models, config=config, scorer=scorer, **where)
@@ -261,7 +261,7 @@ def _write(
 
     `n_best` is the number of candidates per line, or None to write JSON.
     """
-    from nmt_cli.cli.reports.translate import as_json, as_text
+    from nmt_cli.cli.reports.translation_output import as_json, as_text
 
     with closing(translations):
         for translation in translations:

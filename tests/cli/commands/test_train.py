@@ -13,7 +13,7 @@ from nmt_cli import config as settings
 from nmt_cli.checkpoints.finding import checkpoints
 from nmt_cli.cli.commands import train as train_module
 from nmt_cli.cli.commands.train import Stop
-from nmt_cli.cli.reports.train import RunReporter
+from nmt_cli.cli.reports.training_output import RunReporter
 from nmt_cli.errors import EXIT_CODES
 from nmt_cli.training.config import TrainConfig
 from nmt_cli.training.tracking.events import Progress

@@ -18,7 +18,7 @@ import torch
 
 from nmt_cli.api import load
 from nmt_cli.checkpoints.verified_files import write_description
-from nmt_cli.cli.reports.translate import TranslationReporter, as_json, as_text
+from nmt_cli.cli.reports.translation_output import TranslationReporter, as_json, as_text
 from nmt_cli.decoding.search.hypotheses import Sentence
 from nmt_cli.errors import UserError
 from nmt_cli.runtime.processes import StartMethod

@@ -164,7 +164,7 @@ class TranslationReporter:
         self._lines, self._since, self._restarted = 0, time.monotonic(), False
         self._bar: Progress | None = None
         if not quiet and not prompt and sys.stderr.isatty():
-            from nmt_cli.cli.reports.progress import bars  # takes time to load
+            from nmt_cli.cli.reports.progress_bars import bars  # takes time to load
 
             self._bar = bars()
 

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from nmt_cli.cli.reports import progress
-from nmt_cli.cli.reports.progress import SECONDS_BETWEEN_LINES, shown_progress
+from nmt_cli.cli.reports import progress_bars
+from nmt_cli.cli.reports.progress_bars import SECONDS_BETWEEN_LINES, shown_progress
 from tests.cli.conftest import Terminal
 
 
@@ -20,7 +20,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    monkeypatch.setattr(progress_bars, "time", SimpleNamespace(monotonic=lambda: clock.now))
     return clock
 
 

@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 from rich.live import Live
 
-from nmt_cli.cli.reports.train import LiveReporter, RunReporter, shown_run
+from nmt_cli.cli.reports.training_output import LiveReporter, RunReporter, shown_run
 from nmt_cli.scoring.metrics import score
 from nmt_cli.training.tracking.events import Doing, Event, Note, Progress, Saved, Spent, Validated, Warned
 from nmt_cli.training.validation.metrics import Judgement
