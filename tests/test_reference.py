@@ -76,7 +76,7 @@ def test_a_generated_page_is_up_to_date(name: str) -> None:
             "empty looping copied length short markup terms unsure",
         ),
         ("nmt score --json", ["cli/reports/score_tables.py"], ""),
-        ("filter-report.json", ["data/cleaning/report.py"], ""),
+        ("filter-report.json", ["data/cleaning/filter_report.py"], ""),
     ],
 )
 def test_every_field_of_an_output_is_documented(heading: str, files: list[str], other: str) -> None:

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from nmt_cli.cli.options import printer, warn
 from nmt_cli.cli.reports.tables import print_table
+from nmt_cli.data.cleaning.filter_report import FilterReport
 from nmt_cli.data.cleaning.filters import in_order
-from nmt_cli.data.cleaning.report import FilterReport
 from nmt_cli.data.dataset import FILTER_PAGE, FILTER_REPORT, TRAIN
 from nmt_cli.data.preprocessing.preprocess import Outcome
 

@@ -18,9 +18,9 @@ from nmt_cli.corpus.files import decoded, sha256
 from nmt_cli.corpus.parallel import Corpus, PairBlock
 from nmt_cli.data.cleaning.clean import REPLACED
 from nmt_cli.data.cleaning.counts import Tally
+from nmt_cli.data.cleaning.filter_report import CorpusReport, FilterReport
 from nmt_cli.data.cleaning.filters import SUBWORDS, Filters
 from nmt_cli.data.cleaning.held_out import keys, without_symbols
-from nmt_cli.data.cleaning.report import CorpusReport, FilterReport
 from nmt_cli.data.config import PreprocessConfig
 from nmt_cli.data.dataset import TRAIN, side_path
 from nmt_cli.data.encode import EncodedSide, TokensWriter, encode_lines

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from nmt_cli.data.arrays import ArrayWriter, TextReader, TextWriter
 from nmt_cli.data.cleaning.duplicates import HASHED, find_repeated, hashes_needed
+from nmt_cli.data.cleaning.filter_report import CorpusReport, FilterReport
 from nmt_cli.data.cleaning.filters import DUPLICATE, SAME_SOURCE, SAME_TARGET, SUBWORDS
-from nmt_cli.data.cleaning.report import CorpusReport, FilterReport
 from nmt_cli.data.dataset import TRAIN, Sentences, open_sentences
 from nmt_cli.data.encode import EncodedSide, TokensWriter
 from nmt_cli.data.preprocessing.job import Input

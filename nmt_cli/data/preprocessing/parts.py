@@ -18,7 +18,7 @@ from nmt_cli import __version__
 from nmt_cli.data.arrays import ArrayWriter, TextReader, TextWriter, mapped_array
 from nmt_cli.data.cleaning.clean import CleanBlock
 from nmt_cli.data.cleaning.duplicates import HASHED, Hashed
-from nmt_cli.data.cleaning.report import CorpusReport
+from nmt_cli.data.cleaning.filter_report import CorpusReport
 from nmt_cli.data.dataset import TRAIN
 from nmt_cli.errors import UserError
 from nmt_cli.runtime.atomic import file_written_whole, reach_disk, size_and_hash

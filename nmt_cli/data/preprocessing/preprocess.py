@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from nmt_cli import __version__
+from nmt_cli.data.cleaning.filter_report import FilterReport, filter_page
 from nmt_cli.data.cleaning.filters import Filters
-from nmt_cli.data.cleaning.report import FilterReport, filter_page
 from nmt_cli.data.dataset import (
     FILTER_PAGE,
     FILTER_REPORT,

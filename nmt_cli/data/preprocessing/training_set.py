@@ -16,10 +16,10 @@ from nmt_cli.corpus.files import sha256
 from nmt_cli.corpus.parallel import PairBlock
 from nmt_cli.data.cleaning.clean import CleanTask, clean
 from nmt_cli.data.cleaning.duplicates import Hashed, hashes_needed
+from nmt_cli.data.cleaning.filter_report import CorpusReport, FilterReport
 from nmt_cli.data.cleaning.filters import HELD_OUT
 from nmt_cli.data.cleaning.held_out import HeldOut
 from nmt_cli.data.cleaning.held_out import write as write_held_out
-from nmt_cli.data.cleaning.report import CorpusReport, FilterReport
 from nmt_cli.data.config import PreprocessConfig
 from nmt_cli.data.dataset import TRAIN
 from nmt_cli.data.encode import EncodeTask, TokensWriter, encode_block

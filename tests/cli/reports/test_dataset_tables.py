@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from nmt_cli.cli.reports.dataset_tables import show
-from nmt_cli.data.cleaning.report import CorpusReport, FilterReport
+from nmt_cli.data.cleaning.filter_report import CorpusReport, FilterReport
 from nmt_cli.data.preprocessing.preprocess import Outcome
 from tests.cli.conftest import Nmt
 

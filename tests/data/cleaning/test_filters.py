@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from nmt_cli.data.cleaning.filter_report import CorpusReport, FilterReport, filter_page
 from nmt_cli.data.cleaning.filters import Filters, in_order
-from nmt_cli.data.cleaning.report import CorpusReport, FilterReport, filter_page
 from nmt_cli.data.config import FilterConfig
 from nmt_cli.errors import UserError
 from nmt_cli.text.tokenizer import SIDES
