@@ -188,7 +188,7 @@ def test_the_rules_see_every_module() -> None:
         (climbing, "unlisted.a", "", "has no level"),
         (climbing, "tools", "", "has no level"),
         (climbing, "cli.main", "from nmt_cli.data import dataset\nfrom nmt_cli import __version__", ""),
-        (climbing, "data.dataset", "from nmt_cli.data.arrays import Array\nimport nmt_cli.errors", ""),
+        (climbing, "data.dataset", "from nmt_cli.data.array_files import Array\nimport nmt_cli.errors", ""),
         (climbing, "config", "from nmt_cli.errors import UserError\nimport model.layers", ""),
         (
             climbing_inside,

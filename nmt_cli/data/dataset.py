@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nmt_cli.config import section_of
-from nmt_cli.data.arrays import Offsets, mapped_array
+from nmt_cli.data.array_files import Offsets, mapped_array
 from nmt_cli.errors import UserError
 from nmt_cli.runtime.atomic import size_and_hash
 from nmt_cli.runtime.foreign_text import is_inside, parsed_json, read_ordinary

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from nmt_cli.data.arrays import Array, ArrayWriter, Extent, OffsetsWriter
+from nmt_cli.data.array_files import Array, ArrayWriter, Extent, OffsetsWriter
 from nmt_cli.data.dataset import side_path
 from nmt_cli.text.subword_models.subwords import UNKNOWN_PIECE
 from nmt_cli.text.tokenizer import Side, Tokenizer

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from nmt_cli.data import guard as guard_module
-from nmt_cli.data.arrays import Array
+from nmt_cli.data.array_files import Array
 from nmt_cli.data.dataset import Dataset, open_dataset, write_manifest
 from nmt_cli.data.guard import DatasetGuard, verify
 from nmt_cli.errors import UserError

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from nmt_cli.data.arrays import Offsets, mapped_array
+from nmt_cli.data.array_files import Offsets, mapped_array
 from nmt_cli.data.config import BatchConfig
 from nmt_cli.data.dataset import Split
 from nmt_cli.runtime.atomic import file_written_whole

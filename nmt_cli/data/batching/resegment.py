@@ -19,7 +19,7 @@ from threading import Event, Lock
 import numpy as np
 
 from nmt_cli.config import changed
-from nmt_cli.data.arrays import Extent, TextReader
+from nmt_cli.data.array_files import Extent, TextReader
 from nmt_cli.data.dataset import TOKENIZERS, TRAIN, Dataset, Split, open_sentences, read_manifest
 from nmt_cli.data.encode import EncodedSide, TokensWriter, encode_lines, lines_of, loaded, packed
 from nmt_cli.errors import UserError

@@ -15,7 +15,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from nmt_cli.data.arrays import mapped_array
+from nmt_cli.data.array_files import mapped_array
 from nmt_cli.data.config import FilterConfig
 
 Hashed = Literal["pair", "target", "source"]

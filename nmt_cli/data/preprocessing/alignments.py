@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from nmt_cli.corpus import files
-from nmt_cli.data.arrays import ArrayWriter, OffsetsWriter, mapped_array
+from nmt_cli.data.array_files import ArrayWriter, OffsetsWriter, mapped_array
 from nmt_cli.data.dataset import LINK_BITS, LINKS, TRAIN, open_sentences, side_path
 from nmt_cli.data.preprocessing.aligner import Aligner, Links
 from nmt_cli.data.preprocessing.job import Input

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nmt_cli.data.arrays import ArrayWriter, TextReader, TextWriter
+from nmt_cli.data.array_files import ArrayWriter, TextReader, TextWriter
 from nmt_cli.data.cleaning.duplicates import HASHED, find_repeated, hashes_needed
 from nmt_cli.data.cleaning.filter_report import CorpusReport, FilterReport
 from nmt_cli.data.cleaning.filters import DUPLICATE, SAME_SOURCE, SAME_TARGET, SUBWORDS

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nmt_cli import __version__
-from nmt_cli.data.arrays import ArrayWriter, TextReader, TextWriter, mapped_array
+from nmt_cli.data.array_files import ArrayWriter, TextReader, TextWriter, mapped_array
 from nmt_cli.data.cleaning.clean import CleanBlock
 from nmt_cli.data.cleaning.duplicates import HASHED, Hashed
 from nmt_cli.data.cleaning.filter_report import CorpusReport

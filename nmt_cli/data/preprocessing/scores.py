@@ -10,7 +10,7 @@ from itertools import islice
 import numpy as np
 
 from nmt_cli.corpus.parallel import Corpus
-from nmt_cli.data.arrays import ArrayWriter
+from nmt_cli.data.array_files import ArrayWriter
 from nmt_cli.data.preprocessing.parts import SCORES, scored_corpus, written_whole
 from nmt_cli.data.preprocessing.training_set import BLOCK_PAIRS, Run
 

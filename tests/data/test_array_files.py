@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from nmt_cli.data.arrays import ArrayWriter, OffsetsWriter, TextReader, TextWriter, mapped_array
+from nmt_cli.data.array_files import ArrayWriter, OffsetsWriter, TextReader, TextWriter, mapped_array
 
 
 @pytest.mark.parametrize("dtype", [np.uint16, np.uint32, np.int64])
