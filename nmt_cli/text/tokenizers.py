@@ -30,10 +30,10 @@ from nmt_cli.text.normalize import Normalizer
 from nmt_cli.text.placeholders import JOINED, apart, masked_pair
 from nmt_cli.text.subword_models import bpe
 from nmt_cli.text.subword_models.bpe import Bpe
+from nmt_cli.text.subword_models.characters_and_words import Characters, Words
 from nmt_cli.text.subword_models.learn import learn, too_rare
 from nmt_cli.text.subword_models.pieces import Pieces
 from nmt_cli.text.subword_models.subwords import Subwords
-from nmt_cli.text.subword_models.units import Characters, Words
 from nmt_cli.text.tokenizer import SIDES, Side, Tokenizer, prepared
 from nmt_cli.text.vocabulary import Numbering, Vocabulary, read_vocabulary
 

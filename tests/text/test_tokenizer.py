@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from nmt_cli.text.config import TextConfig
 from nmt_cli.text.languages.moses import Moses
 from nmt_cli.text.normalize import Normalizer
+from nmt_cli.text.subword_models.characters_and_words import Characters, Words
 from nmt_cli.text.subword_models.subwords import Subwords
-from nmt_cli.text.subword_models.units import Characters, Words
 from nmt_cli.text.tokenizer import Tokenizer, apart_from
 from nmt_cli.text.vocabulary import NEW_MARKS as MARKS
 from nmt_cli.text.vocabulary import Numbering

@@ -8,10 +8,10 @@ from itertools import chain
 from nmt_cli.errors import UserError
 from nmt_cli.text.config import TokenizerConfig
 from nmt_cli.text.subword_models.bpe import Bpe, parse_codes
+from nmt_cli.text.subword_models.characters_and_words import Characters, Words
 from nmt_cli.text.subword_models.merges import learn_codes
 from nmt_cli.text.subword_models.pieces import Pieces, learn_pieces
 from nmt_cli.text.subword_models.subwords import BYTES, Subwords
-from nmt_cli.text.subword_models.units import Characters, Words
 from nmt_cli.text.vocabulary import reserved
 
 

@@ -15,8 +15,8 @@ from nmt_cli.errors import UserError
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.text.config import Kind, TextConfig, TokenizerConfig
 from nmt_cli.text.normalize import Normalizer
+from nmt_cli.text.subword_models.characters_and_words import Characters, Words
 from nmt_cli.text.subword_models.subwords import Subwords
-from nmt_cli.text.subword_models.units import Characters, Words
 from nmt_cli.text.tokenizer import Tokenizer
 from nmt_cli.text.tokenizers import Recipe, learn_tokenizers
 from nmt_cli.text.vocabulary import Numbering

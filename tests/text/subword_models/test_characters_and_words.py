@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nmt_cli.text.subword_models.characters_and_words import Characters, Words
 from nmt_cli.text.subword_models.subwords import BYTES, UNKNOWN_PIECE
-from nmt_cli.text.subword_models.units import Characters, Words
 
 
 @pytest.mark.parametrize(
