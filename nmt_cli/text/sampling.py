@@ -9,7 +9,7 @@ from itertools import count
 from nmt_cli.errors import UserError
 from nmt_cli.text.config import SamplingConfig
 from nmt_cli.text.subword_models.bpe import Bpe
-from nmt_cli.text.subword_models.dropout import BpeDropout
+from nmt_cli.text.subword_models.bpe_dropout import BpeDropout
 from nmt_cli.text.subword_models.pieces import Pieces
 from nmt_cli.text.subword_models.subwords import Subwords
 from nmt_cli.text.subword_models.surfaces import PieceMerging

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import nmt_cli
-from nmt_cli.data.cleaning import filter_report as filter_report
+from nmt_cli.data.cleaning import filter_report
 from nmt_cli.html.compose import compose, escaped, script
 from nmt_cli.serving import page
 from nmt_cli.training.tracking import html_report

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from subword_nmt.apply_bpe import encode
 
-from nmt_cli.text.subword_models import dropout
+from nmt_cli.text.subword_models import bpe_dropout
 from nmt_cli.text.subword_models.bpe import Bpe, parse_codes
-from nmt_cli.text.subword_models.dropout import BpeDropout
+from nmt_cli.text.subword_models.bpe_dropout import BpeDropout
 from nmt_cli.text.subword_models.merges import learn_codes
 from nmt_cli.text.subword_models.pieces import Pieces
 from nmt_cli.text.subword_models.subwords import LONGEST_WORD
@@ -63,7 +63,7 @@ def test_a_line_depends_on_its_seed_and_on_nothing_that_came_before(monkeypatch:
     again = [warm.encode(line, seed) for seed, line in enumerate(LINES)]
     assert again == [BpeDropout(bpe(), 0.3).encode(line, seed) for seed, line in enumerate(LINES)]
     assert again != [warm.encode(line, seed + 1) for seed, line in enumerate(LINES)]
-    monkeypatch.setattr(dropout, "MOST_STATES", 40)  # reached soon
+    monkeypatch.setattr(bpe_dropout, "MOST_STATES", 40)  # reached soon
     small = BpeDropout(bpe(), 0.3)
     assert again == [small.encode(line, seed) for seed, line in enumerate(LINES)]
     assert 0 < sum(len(path.course) for path in small._words.values()) <= 40
