@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from nmt_cli.corpus import arrow, files, records, sgm, tmx
+from nmt_cli.corpus import arrow, raw_files, records, sgm, tmx
 from nmt_cli.corpus.config import CorpusConfig
 from nmt_cli.errors import UserError
 from nmt_cli.language import THREE_LETTERS
@@ -104,10 +104,14 @@ class Corpus:
                 # itself.
                 return self._at_least_one(arrow.count(self.source))
             case "tsv" if self._header:
-                return self._at_least_one(files.count_lines(self.source, self._name("source")) - self._header)
+                return self._at_least_one(
+                    raw_files.count_lines(self.source, self._name("source")) - self._header
+                )
             case _:
                 names = self.names or tuple(map(str, self.files))
-                counts = [files.count_lines(file, name) for file, name in zip(self.files, names, strict=True)]
+                counts = [
+                    raw_files.count_lines(file, name) for file, name in zip(self.files, names, strict=True)
+                ]
                 if counts[0] != counts[-1]:
                     raise UserError(
                         f"{names[0]} has {counts[0]:,} lines, {names[-1]} has {counts[-1]:,}: "
@@ -132,7 +136,7 @@ class Corpus:
         if self.form == "lines":
             sides = (self.source, self._name("source")), (self.target, self._name("target"))
             # `count` found equal lengths. Strict, because a file may have changed since.
-            blocks = zip(*(files.blocks(file, size, name) for file, name in sides), strict=True)
+            blocks = zip(*(raw_files.blocks(file, size, name) for file, name in sides), strict=True)
         else:
             blocks = self._grouped(self._pairs(), size)
         first = 1
@@ -182,9 +186,10 @@ class Corpus:
         for number, pair in enumerate(pairs, start=1):
             group.append(pair)
             held_bytes += len(pair[0]) + len(pair[1])
-            if held_bytes > files.MOST_BYTES_HELD:  # checked here too, since the text of the message is slow
+            # Checked here too, since the text of the message is slow.
+            if held_bytes > raw_files.MOST_BYTES_HELD:
                 location = self.location("source", number - len(group) + 1)
-                files.refuse_large(held_bytes, f"{location} to {number:,}", files.MOST_BYTES_HELD)
+                raw_files.refuse_large(held_bytes, f"{location} to {number:,}", raw_files.MOST_BYTES_HELD)
             if len(group) == size:
                 yield tuple(map(list, zip(*group, strict=True)))
                 group, held_bytes = [], 0
@@ -307,7 +312,7 @@ def _side_of_prefix(prefix: str, lang: str) -> Path | None:
     """Return the file of one side: PREFIX.de or, with a code of three letters, PREFIX.deu, compressed or not.
     Return None if there is none. Raise `UserError` if it exists both plain and compressed."""
     for code in (lang, THREE_LETTERS.get(lang, lang)):
-        names = [f"{prefix}.{code}{ending}" for ending in ("", *files.COMPRESSIONS)]
+        names = [f"{prefix}.{code}{ending}" for ending in ("", *raw_files.COMPRESSIONS)]
         existing = [name for name in names if Path(name).exists()]
         if len(existing) > 1:
             raise UserError(
@@ -320,7 +325,7 @@ def _side_of_prefix(prefix: str, lang: str) -> Path | None:
 
 def _single_file(file: Path) -> Corpus:
     """Return the corpus of a file that contains both sides. Raise `UserError` for an unknown ending."""
-    for ending in files.endings(file):
+    for ending in raw_files.endings(file):
         if ending in FORM_OF:
             return Corpus(_name(file), file, file, FORM_OF[ending])
         if ending == ".zip":
@@ -344,7 +349,7 @@ def _name(file: Path, lang: str = "") -> str:
     """Return the name of a file without the endings of format, compression and `lang`, and without "-src" at
     its end."""
     name = file.name
-    while Path(name).suffix.lower() in (*FORMATS, *files.COMPRESSIONS, f".{lang}"):
+    while Path(name).suffix.lower() in (*FORMATS, *raw_files.COMPRESSIONS, f".{lang}"):
         name = Path(name).stem
     # WMT names the source file of a set newstest2014-deen-src.de.sgm.
     return name.removesuffix("-src")

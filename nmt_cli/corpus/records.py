@@ -11,7 +11,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from nmt_cli.corpus import files
+from nmt_cli.corpus import raw_files
 from nmt_cli.corpus.config import CorpusConfig
 from nmt_cli.errors import UserError
 from nmt_cli.language import fits
@@ -91,7 +91,7 @@ def two_columns(path: Path, name: str) -> Iterator[tuple[bytes, bytes]]:
 
     Raise `UserError` for a line that does not have exactly two columns.
     """
-    for number, line in enumerate(files.lines(path), start=1):
+    for number, line in enumerate(raw_files.lines(path), start=1):
         columns = line.split(b"\t")
         if len(columns) != 2:
             raise UserError(
@@ -108,7 +108,7 @@ def table(path: Path, name: str, languages: tuple[str, str], config: CorpusConfi
     numbers of source and target are 1 and 2 by default. Without a score, it is `NO_SCORE`. `name` is the file
     in messages. Raise `UserError` for rows of different lengths, a missing column, or an invalid score.
     """
-    rows: Iterator[tuple[int, bytes]] = enumerate(files.lines(path), start=1)
+    rows: Iterator[tuple[int, bytes]] = enumerate(raw_files.lines(path), start=1)
     number, first = next(rows, (1, b""))
     names = first.decode(errors="replace").split("\t")
     if has_no_names(config):
@@ -141,7 +141,7 @@ def jsonl(path: Path, name: str, languages: tuple[str, str], config: CorpusConfi
     wrong type.
     """
     columns: Columns | None = None
-    for number, line in enumerate(files.lines(path), start=1):
+    for number, line in enumerate(raw_files.lines(path), start=1):
         location = f"{name} line {number:,}"
         record = _record(line, location)
         columns = columns or chosen(field_names(record), languages, config, location)
@@ -209,7 +209,7 @@ def text_of(value: object, name: str, location: str) -> bytes:
         encoded = value.encode(errors="surrogateescape")
     except UnicodeEncodeError:  # half of a surrogate pair, written as \ud800
         encoded = value.encode(errors="surrogatepass")
-    files.refuse_large(len(encoded), location)
+    raw_files.refuse_large(len(encoded), location)
     # A pair must not contain line breaks.
     return b" ".join(encoded.splitlines()) if b"\n" in encoded or b"\r" in encoded else encoded
 

@@ -12,7 +12,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Literal
 
-from nmt_cli.corpus.files import MOST_BYTES_HELD, endings, open_bytes, refuse_large
+from nmt_cli.corpus.raw_files import MOST_BYTES_HELD, endings, open_bytes, refuse_large
 from nmt_cli.errors import UserError
 from nmt_cli.language import fits
 

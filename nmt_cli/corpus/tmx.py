@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Literal
 from xml.parsers import expat
 
-from nmt_cli.corpus.files import LONGEST_LINE, open_bytes
+from nmt_cli.corpus.raw_files import LONGEST_LINE, open_bytes
 from nmt_cli.errors import UserError
 from nmt_cli.language import fits
 

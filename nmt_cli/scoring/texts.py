@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from nmt_cli.corpus import files, sgm
+from nmt_cli.corpus import raw_files, sgm
 from nmt_cli.errors import UserError
 from nmt_cli.language import iso_code
 from nmt_cli.runtime.atomic import reporting_full_disk
@@ -36,7 +36,7 @@ class FileLines(Collection[str]):
     def __init__(self, path: Path, name: str) -> None:
         """Read the file once to count its lines. Messages call the file `name`."""
         self._path, self._name = path, name
-        blocks = [(len(raw), _decoded(raw)[1]) for raw in files.blocks(path, LINES_AT_ONCE, name)]
+        blocks = [(len(raw), _decoded(raw)[1]) for raw in raw_files.blocks(path, LINES_AT_ONCE, name)]
         self._count = sum(count for count, _ in blocks)
         self.invalid = sum(invalid for _, invalid in blocks)
         """The number of lines that are not UTF-8."""
@@ -51,7 +51,7 @@ class FileLines(Collection[str]):
         """Yield the lines. At the end, raise `UserError` if their number has changed since the first
         reading."""
         count = 0
-        for raw in files.blocks(self._path, LINES_AT_ONCE, self._name):
+        for raw in raw_files.blocks(self._path, LINES_AT_ONCE, self._name):
             count += len(raw)
             yield from _decoded(raw)[0]
         if count != self._count:
@@ -74,7 +74,7 @@ def read_source(path: Path) -> Text:
 
 def read_hypotheses(path: Path) -> Text:
     """Read a system's output from a file, pipe or stdin. Of a WMT XML file, the first output is read."""
-    return _read(path, "", "hypothesis" if ".xml" in files.endings(path) else "target")
+    return _read(path, "", "hypothesis" if ".xml" in raw_files.endings(path) else "target")
 
 
 def read_documents(path: Path) -> Text:
@@ -128,7 +128,7 @@ def language_of(paths: Sequence[Path], languages: frozenset[str]) -> str:
     endings = set[str]()
     for path in paths:
         name = path.name
-        while Path(name).suffix.lower() in (*files.COMPRESSIONS, *sgm.SUFFIXES):
+        while Path(name).suffix.lower() in (*raw_files.COMPRESSIONS, *sgm.SUFFIXES):
             name = Path(name).stem
         endings.add(Path(name).suffix.removeprefix("."))
     plain = {ending for ending in endings if not languages & {*re.split("[-_]", ending)[1:]}}

@@ -3,7 +3,7 @@
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator
 
-from nmt_cli.corpus.files import LONGEST_BYTES
+from nmt_cli.corpus.raw_files import LONGEST_BYTES
 
 CHUNK = 1 << 16
 

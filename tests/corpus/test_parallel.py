@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nmt_cli.corpus import files
+from nmt_cli.corpus import raw_files
 from nmt_cli.corpus.parallel import Corpus, PairBlock, find, spool
 from tests.checks import refusal
 from tests.corpus.conftest import pairs
@@ -52,14 +52,14 @@ LONG = {
 def test_no_format_can_fill_the_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, content: str
 ) -> None:
-    monkeypatch.setattr(files, "BLOCK", 64)
-    monkeypatch.setattr(files, "LONGEST_BYTES", 200)
+    monkeypatch.setattr(raw_files, "BLOCK", 64)
+    monkeypatch.setattr(raw_files, "LONGEST_BYTES", 200)
     (tmp_path / name).write_text(content.format(long="x" * 150))
     corpus = find(str(tmp_path / name), "en", "de")
     assert corpus.name == "a"
     assert pairs(corpus)[0] == (b"one", b"eins")
     assert len(pairs(corpus)) == corpus.count() == 2
-    monkeypatch.setattr(files, "MOST_BYTES_HELD", 155)
+    monkeypatch.setattr(raw_files, "MOST_BYTES_HELD", 155)
     assert re.search(rf"{name} \w+ 1 to 2: more than 155 bytes", complaint(corpus))
     (tmp_path / name).write_text(content.format(long="x" * 201))
     assert re.search(rf"{name} (line|segment) 2: more than 200 bytes", complaint(corpus))

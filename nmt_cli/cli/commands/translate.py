@@ -30,7 +30,7 @@ from nmt_cli.cli.options import (
     with_settings,
 )
 from nmt_cli.corpus import sgm
-from nmt_cli.corpus.files import (
+from nmt_cli.corpus.raw_files import (
     COMPRESSIONS,
     LONGEST_BYTES,
     MOST_BYTES_HELD,

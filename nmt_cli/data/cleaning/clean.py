@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nmt_cli.corpus.files import decoded
 from nmt_cli.corpus.parallel import Corpus, PairBlock
+from nmt_cli.corpus.raw_files import decoded
 from nmt_cli.corpus.records import NO_SCORE
 from nmt_cli.data.cleaning.counts import Shapes, Tally, words_of
 from nmt_cli.data.cleaning.duplicates import Hashed, pair_hash, side_hash

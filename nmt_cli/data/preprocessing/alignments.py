@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from nmt_cli.corpus import files
+from nmt_cli.corpus import raw_files
 from nmt_cli.data.array_files import ArrayWriter, OffsetsWriter, mapped_array
 from nmt_cli.data.dataset import LINK_BITS, LINKS, TRAIN, open_sentences, side_path
 from nmt_cli.data.preprocessing.aligner import Aligner, Links
@@ -77,7 +77,7 @@ def _codes(run: Run, tokenizers: Tokenizers, folder: Path, counts: Sequence[int]
     sides = [_Tokens(folder, side, tokenizers.side(side)) for side in SIDES]
     aligner = _learned(folder, sides, run) if run.config.corpus.align else None
     for item, count in zip(run.training, counts, strict=True):
-        given = enumerate(files.lines(item.alignments), start=1) if item.alignments else None
+        given = enumerate(raw_files.lines(item.alignments), start=1) if item.alignments else None
         for number, lines in islice(pairs, count):
             # Pharaoh's format counts words between spaces. The aligner also separates punctuation.
             words = [line.split() if given else _units(line) for line in lines]

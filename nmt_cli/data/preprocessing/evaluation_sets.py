@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nmt_cli.corpus.files import decoded, sha256
 from nmt_cli.corpus.parallel import Corpus, PairBlock
+from nmt_cli.corpus.raw_files import decoded, sha256
 from nmt_cli.data.cleaning.clean import REPLACED
 from nmt_cli.data.cleaning.counts import Tally
 from nmt_cli.data.cleaning.filter_report import CorpusReport, FilterReport

@@ -10,9 +10,9 @@ from itertools import cycle, zip_longest
 from pathlib import Path
 from typing import Any, Literal, get_type_hints
 
-from nmt_cli.corpus import files
-from nmt_cli.corpus.files import decoded
+from nmt_cli.corpus import raw_files
 from nmt_cli.corpus.parallel import Corpus, find, spool, write_pairs
+from nmt_cli.corpus.raw_files import decoded
 from nmt_cli.data.config import FilterConfig, NamedCorpus, PreprocessConfig
 from nmt_cli.data.dataset import TRAIN, Role
 from nmt_cli.errors import UserError
@@ -98,7 +98,7 @@ class Input:
             "name": corpus.name,
             "pairs": self.pairs,
             **({"variation": self.variation} if self.variation else {}),
-            **({"alignments": files.sha256(self.alignments)} if self.alignments else {}),
+            **({"alignments": raw_files.sha256(self.alignments)} if self.alignments else {}),
             "files": [{"path": name, "sha256": sha} for name, sha in zip(names, self.sha256, strict=True)],
             **{name: value for name, value in own.items() if value},
         }
@@ -149,7 +149,7 @@ def find_inputs(job: PreprocessJob, spool_folder: Callable[[], Path]) -> list[In
         corpus = spool(corpus, spool_folder()) if corpus.streams else corpus
         # By content, so that a dataset is up to date if its inputs were moved, and is not if they were
         # edited.
-        hashes = [files.sha256(file) for file in corpus.files]
+        hashes = [raw_files.sha256(file) for file in corpus.files]
         item = Input(role, corpus, corpus.count(), hashes, section, variation, Path(name) if name else None)
         _refuse_other_lines(item)
         inputs.append(item)
@@ -165,7 +165,7 @@ def _refuse_other_lines(item: Input) -> None:
     path = item.alignments
     if path and not path.is_file():
         raise UserError(f"corpus.alignments: {path} does not exist or is not a file. Check the path.")
-    if path and files.count_lines(path) != item.pairs:
+    if path and raw_files.count_lines(path) != item.pairs:
         raise UserError(f"{path} must have {item.pairs:,} lines, one for each pair of {item.corpus.name}.")
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
-from nmt_cli.corpus import files
+from nmt_cli.corpus import raw_files
 from nmt_cli.data.dataset import MANIFEST, TOKENIZERS
 from nmt_cli.data.preprocessing.job import PreprocessJob
 from nmt_cli.errors import UserError
@@ -126,7 +126,7 @@ def _from_files(job: PreprocessJob, spec: str) -> TokenizerPlan:
     return TokenizerPlan(
         _recipe(job, kinds[0], joint),
         models=dict(zip(names, paths, strict=True)),
-        reused=" ".join(map(files.sha256, paths)),
+        reused=" ".join(map(raw_files.sha256, paths)),
     )
 
 

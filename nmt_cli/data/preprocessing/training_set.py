@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from nmt_cli.corpus.files import sha256
 from nmt_cli.corpus.parallel import PairBlock
+from nmt_cli.corpus.raw_files import sha256
 from nmt_cli.data.cleaning.clean import CleanTask, clean
 from nmt_cli.data.cleaning.duplicates import Hashed, hashes_needed
 from nmt_cli.data.cleaning.filter_report import CorpusReport, FilterReport

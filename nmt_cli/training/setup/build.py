@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from nmt_cli.checkpoints.model_folder import GUIDED, TERMS, Identity, shareable
-from nmt_cli.corpus.files import sha256
+from nmt_cli.corpus.raw_files import sha256
 from nmt_cli.data.batching.loader import Cut, Loader
 from nmt_cli.data.batching.planner import plan_of
 from nmt_cli.data.batching.resegment import Resegmented

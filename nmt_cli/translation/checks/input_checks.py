@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Sequence
 
-from nmt_cli.corpus.files import GZIP_MARK, UTF16_MARKS
+from nmt_cli.corpus.raw_files import GZIP_MARK, UTF16_MARKS
 from nmt_cli.text.config import Kind
 from nmt_cli.text.normalize import SPACE_MARK
 from nmt_cli.text.vocabulary import Vocabulary

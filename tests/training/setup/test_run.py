@@ -17,7 +17,7 @@ import torch
 from nmt_cli.checkpoints.finding import checkpoints
 from nmt_cli.checkpoints.model_folder import TERMS, read_model
 from nmt_cli.checkpoints.run_folder import read_state
-from nmt_cli.corpus.files import sha256
+from nmt_cli.corpus.raw_files import sha256
 from nmt_cli.data import guard as guard_module
 from nmt_cli.data.dataset import Dataset
 from nmt_cli.data.preprocessing.preprocess import Outcome

@@ -17,8 +17,8 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from nmt_cli.corpus import files
-from nmt_cli.corpus.files import blocks, count_lines, decoded, lines, open_bytes, sha256
+from nmt_cli.corpus import raw_files
+from nmt_cli.corpus.raw_files import blocks, count_lines, decoded, lines, open_bytes, sha256
 from nmt_cli.errors import UserError
 from tests.checks import refusal
 
@@ -151,8 +151,8 @@ def test_a_line_longer_than_a_block_is_not_split(tmp_path: Path) -> None:
 def test_a_line_above_the_limit_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pack: Pack, use: Callable[[Path], object]
 ) -> None:
-    monkeypatch.setattr(files, "BLOCK", 64)
-    monkeypatch.setattr(files, "LONGEST_BYTES", 200)
+    monkeypatch.setattr(raw_files, "BLOCK", 64)
+    monkeypatch.setattr(raw_files, "LONGEST_BYTES", 200)
     for end in ("", "\n", "\nnext\n"):
         use(written(tmp_path, pack(f"first\n{'x' * 200}{end}".encode())))
         path = written(tmp_path, pack(f"first\n{'x' * 201}{end}".encode()))
@@ -185,7 +185,7 @@ class Endless(io.RawIOBase):
 def test_an_endless_line_is_an_error_before_it_fills_the_memory(
     monkeypatch: pytest.MonkeyPatch, unit: bytes, why: str
 ) -> None:
-    monkeypatch.setattr(files, "open_bytes", lambda path: nullcontext(Endless(unit)))
+    monkeypatch.setattr(raw_files, "open_bytes", lambda path: nullcontext(Endless(unit)))
     with pytest.raises(UserError, match=why):
         next(blocks(Path("text"), 10_000))
 
