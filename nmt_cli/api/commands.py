@@ -118,19 +118,22 @@ def train(
     """
     import torch
 
+    from nmt_cli.data.dataset import open_dataset
     from nmt_cli.runtime.devices import device_of_rank, is_gpu
-    from nmt_cli.training.setup.run import train as train_run
+    from nmt_cli.training.setup.run import Run
+    from nmt_cli.training.setup.start import start
     from nmt_cli.training.step.distributed import process_from_environment
 
     check_counts(threads=threads)
     check_section("config", config, TrainConfig)
     process = process_from_environment()
     where = device_of_rank(device, process.local_rank)
-    paths, settings = (Path(dataset), Path(out)), config or TrainConfig()
+    opened = open_dataset(Path(dataset))
+    run = Run(Path(out), opened, config or TrainConfig(), process, where, [report])
     # Training seeds PyTorch's generators, which belong to the caller.
     with torch.random.fork_rng([where] if is_gpu(where) else []):
-        complete = train_run(*paths, settings, process, where, report, stop_wanted, command, threads or 0)
-    return Trained(paths[1], complete)
+        complete = start(run, stop_wanted, command, threads or 0)
+    return Trained(run.folder, complete)
 
 
 def preset(name: str, *assignments: str) -> TrainConfig:

@@ -31,7 +31,7 @@ FORKS.set_forkserver_preload(
             "nmt_cli.api",
             "nmt_cli.cli.main",
             "nmt_cli.cli.reports.training_output",
-            "nmt_cli.training.setup.run",
+            "nmt_cli.training.setup.start",
         ),
         *("torch._dynamo", "sacrebleu.tokenizers.tokenizer_13a", "numba"),  # loaded later, and slow to load
     ]

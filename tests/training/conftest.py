@@ -1,6 +1,6 @@
 """Fixtures of the training tests: settings of a model that trains quickly, and runs on `toy`."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -12,14 +12,16 @@ from nmt_cli.checkpoints.model_folder import Identity
 from nmt_cli.data.dataset import TOKENIZERS, Dataset, open_dataset
 from nmt_cli.text.tokenizers import load_tokenizers
 from nmt_cli.training.config import TrainConfig
-from nmt_cli.training.setup import run as run_module
-from nmt_cli.training.setup.run import train
+from nmt_cli.training.setup import start as start_module
+from nmt_cli.training.setup.dry_run import Forecast, forecast
+from nmt_cli.training.setup.run import Run
+from nmt_cli.training.setup.start import start
 from nmt_cli.training.step.distributed import Process
-from nmt_cli.training.tracking.events import Doing, Event
+from nmt_cli.training.tracking.events import Doing, Event, Report
 from tests.checks import refusal
 from tests.scoring.neural.conftest import write_comet
 from tests.scoring.neural.models import OPTIONS, write_encoder
-from tests.training.runs import Complaint, Go, Tiny
+from tests.training.runs import Complaint, Go, NewRun, Planned, Tiny
 
 TINY = (
     *("model.width=16", "model.feed_forward=32", "model.heads=2"),
@@ -29,11 +31,13 @@ TINY = (
     "training.precision=fp32",  # "auto" gives bf16 on some CPUs, with larger errors
 )
 
+SINGLE = Process()
+
 
 @pytest.fixture(autouse=True)
 def _one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     """Use one thread, since a run sets the threads of its process, which all tests share."""
-    monkeypatch.setattr(run_module, "default_threads", lambda processes: 1)
+    monkeypatch.setattr(start_module, "default_threads", lambda processes: 1)
 
 
 @pytest.fixture(scope="session")
@@ -90,10 +94,36 @@ def go(run: Path, toy_dataset: Path, tiny: Tiny) -> Go:
         def stop_wanted() -> bool:
             return any(isinstance(event, Doing) and event.step == stop_at for event in events)
 
-        cpu = torch.device("cpu")
-        return train(dataset, out, tiny(*assignments), Process(), cpu, both, stop_wanted), events
+        config, cpu = tiny(*assignments), torch.device("cpu")
+        run = Run(out, open_dataset(dataset), config, Process(), cpu, [both])
+        return start(run, stop_wanted), events
 
     return go
+
+
+@pytest.fixture
+def new_run(run: Path, dataset: Dataset, tiny: Tiny) -> NewRun:
+    """Return `new_run("section.key=value", ...)`, which returns a run in `run` that has not started."""
+
+    def new_run(
+        *assignments: str,
+        process: Process = SINGLE,
+        device: str = "cpu",
+        readers: Sequence[Callable[[Event], None]] = (),
+    ) -> Run:
+        return Run(run, dataset, tiny(*assignments), process, torch.device(device), [*readers])
+
+    return new_run
+
+
+@pytest.fixture
+def planned(new_run: NewRun) -> Planned:
+    """Return `planned("section.key=value", ...)`, which forecasts what `go` would do."""
+
+    def planned(*assignments: str, devices: int = 1, report: Report = lambda event: None) -> Forecast:
+        return forecast(new_run(*assignments, readers=[report]), devices)
+
+    return planned
 
 
 @pytest.fixture

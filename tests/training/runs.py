@@ -11,11 +11,15 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from nmt_cli.training.config import TrainConfig
+from nmt_cli.training.setup.dry_run import Forecast
+from nmt_cli.training.setup.run import Run
 from nmt_cli.training.tracking.events import Doing, Event, Note, Progress, Saved, Validated, Warned
 
 Go = Callable[..., tuple[bool, list[Event]]]
 Tiny = Callable[..., TrainConfig]
 Complaint = Callable[..., str]
+NewRun = Callable[..., Run]
+Planned = Callable[..., Forecast]
 
 TIMES = ("tokens_per_second", "waiting")
 

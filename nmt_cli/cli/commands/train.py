@@ -4,6 +4,7 @@ import os
 import signal
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
@@ -32,6 +33,18 @@ from nmt_cli.training.config import TrainConfig
 
 SECONDS_OF_ECHO = 3.0
 """A Ctrl-C within this time of the first signal counts as its echo: launchers may repeat a signal."""
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """The hardware of a run, as the user gave it."""
+
+    device: api.Device
+    devices: int
+    """Number of devices on this machine."""
+
+    threads: int | None
+    """CPU threads, None for the default."""
 
 
 class Stop:
@@ -136,49 +149,36 @@ def train(
     # PyTorch, not loaded yet, would print a stack of C++ when the first rank ends. We report the end instead.
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     if dry_run:
-        _forecast(dataset, out, config, device, devices, threads, quiet)
+        _forecast(dataset, out, config, Where(device, devices, threads), quiet)
     else:
-        sys.exit(_run(dataset, out, config, device, devices, threads, quiet))
+        sys.exit(_run(dataset, out, config, Where(device, devices, threads), quiet))
 
 
-def _forecast(
-    dataset: Path,
-    out: Path,
-    config: TrainConfig,
-    device: api.Device,
-    devices: int,
-    threads: int | None,
-    quiet: bool,
-) -> None:
-    """Print the plan of a run, measured on the device. Plan for `devices`, or the number of torchrun's
-    processes if larger. Only the first process prints. `quiet` omits progress."""
+def _forecast(dataset: Path, out: Path, config: TrainConfig, where: Where, quiet: bool) -> None:
+    """Print the plan of a run, measured on the device. Plan for the devices of `where`, or the number of
+    torchrun's processes if larger. Only the first process prints. `quiet` omits progress."""
     from nmt_cli.cli.reports.training_output import RunReporter, show_forecast
+    from nmt_cli.data.dataset import open_dataset
     from nmt_cli.runtime.devices import device_of_rank
     from nmt_cli.runtime.threads import set_own_threads
     from nmt_cli.training.setup.dry_run import forecast
-    from nmt_cli.training.step.distributed import process_from_environment
+    from nmt_cli.training.setup.run import Run
+    from nmt_cli.training.step.distributed import Process, process_from_environment
 
     process = process_from_environment()
-    if threads:
-        set_own_threads(threads)
+    if where.threads:
+        set_own_threads(where.threads)
     # torchrun starts several processes, and one forecast is enough.
     if process.first:
-        kind, world = device_of_rank(device, process.local_rank), max(devices, process.world)
-        plan = forecast(dataset, out, config, world, kind, RunReporter(quiet))
-        show_forecast(plan, world, kind.type)
+        device = device_of_rank(where.device, process.local_rank)
+        world = max(where.devices, process.world)
+        run = Run(out, open_dataset(dataset), config, Process(), device, [RunReporter(quiet)])
+        show_forecast(forecast(run, world), world, device.type)
 
 
-def _run(
-    dataset: Path,
-    out: Path,
-    config: TrainConfig,
-    device: api.Device,
-    devices: int,
-    threads: int | None,
-    quiet: bool,
-) -> int:
+def _run(dataset: Path, out: Path, config: TrainConfig, where: Where, quiet: bool) -> int:
     """Train in the run folder `out`, in a process per device. A signal saves a checkpoint and ends the run.
-    Return 0 if complete, or an exit code. Raise `UsageError` if `devices` > 1 under torchrun or Slurm."""
+    Return 0 if complete, or an exit code. Raise `UsageError` for several devices under torchrun or Slurm."""
     from nmt_cli.cli.reports.training_output import shown_run
     from nmt_cli.data.dataset import open_dataset
     from nmt_cli.training.setup.launch import LAUNCHER, run_on_devices
@@ -187,14 +187,14 @@ def _run(
     process = process_from_environment()
     stop = Stop()
     launcher = int(os.environ.get(LAUNCHER, 0))
-    if devices > 1 and process.world > 1 and not launcher:
+    if where.devices > 1 and process.world > 1 and not launcher:
         raise click.UsageError("--devices has no effect under torchrun and Slurm. Remove it.")
-    if devices > 1 and process.world == 1:
+    if where.devices > 1 and process.world == 1:
         # Report errors of the dataset once, not in each process.
         open_dataset(dataset)
         return run_on_devices(
             sys.argv[1:],
-            devices,
+            where.devices,
             lambda: stop.signal,
             lambda line: click.echo(f"Error: {printable(line)}", err=True),
         )
@@ -207,9 +207,11 @@ def _run(
     with shown_run(out, quiet, silent=not process.first) as report:
         command = ["nmt", *sys.argv[1:]]
         trained = api.train(
-            *(dataset, out, config),
-            device=device,
-            threads=threads,
+            dataset,
+            out,
+            config,
+            device=where.device,
+            threads=where.threads,
             report=report,
             stop_wanted=stop_wanted,
             command=command,

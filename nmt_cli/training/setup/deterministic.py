@@ -9,7 +9,6 @@ import torch
 
 from nmt_cli.errors import UserError
 from nmt_cli.runtime.kernels.torch_private import no_kernels_chosen_by_speed
-from nmt_cli.runtime.memory import has_own_memory
 from nmt_cli.training.config import TrainConfig
 
 NOT_DETERMINISTIC = re.compile(r"(\S+) does not have a deterministic implementation")
@@ -18,15 +17,10 @@ NOT_DETERMINISTIC = re.compile(r"(\S+) does not have a deterministic implementat
 @contextmanager
 def repeatable(config: TrainConfig, device: torch.device) -> Iterator[None]:
     """Allow only deterministic operations in the block, if training.deterministic is on. Raise `UserError`
-    for other operations, and for training.max_tokens_per_device 0 on a GPU. Set CUBLAS_WORKSPACE_CONFIG."""
+    for other operations. Set CUBLAS_WORKSPACE_CONFIG."""
     if not config.training.deterministic:
         yield
         return
-    if has_own_memory(device) and not config.training.max_tokens_per_device:
-        raise UserError(
-            "--deterministic needs --max-tokens-per-device on a GPU, because the number of tokens that fit "
-            "depends on other programs on the GPU."
-        )
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS refuses to run without it
     before = torch.are_deterministic_algorithms_enabled()
     torch.use_deterministic_algorithms(True)

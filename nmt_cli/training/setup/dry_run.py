@@ -1,32 +1,30 @@
-"""Forecasts the steps, memory, disk space and time of a run, without training or writing anything."""
+"""Describes a run before it starts: the steps, memory, disk space and time that it will need."""
 
 import shutil
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
-import torch
 
 from nmt_cli.data.batching.batch import MicroBatch
 from nmt_cli.data.batching.loader import Cut, prepare
-from nmt_cli.data.batching.planner import Plan, plan_of
+from nmt_cli.data.batching.planner import Plan
 from nmt_cli.data.batching.schedule import GlobalBatch
-from nmt_cli.data.dataset import TRAIN, Split, open_dataset
+from nmt_cli.data.dataset import Split
 from nmt_cli.model.cost import parameters, training_flops
 from nmt_cli.runtime.atomic import resolved
 from nmt_cli.training.config import TrainConfig
 from nmt_cli.training.progress import Position, interval_in_words
-from nmt_cli.training.setup.build import build_trainer, chosen_kernels, identity_of, warn_if_slow
+from nmt_cli.training.setup.build import build_trainer, chosen_kernels, warn_if_slow
+from nmt_cli.training.setup.checks import ALONE, TOGETHER, check
 from nmt_cli.training.setup.deterministic import repeatable
 from nmt_cli.training.setup.preflight import checkpoints_at_most, estimate
-from nmt_cli.training.setup.resume import checkpoint_to_take, precision_of, step_to_resume, take
-from nmt_cli.training.setup.run import refuse_unfit
+from nmt_cli.training.setup.resume import checkpoint_to_take, step_to_resume, take
+from nmt_cli.training.setup.run import Run
 from nmt_cli.training.setup.trial import Trial, first_cut, try_longest
-from nmt_cli.training.step.distributed import Group, Process
+from nmt_cli.training.step.distributed import Process
 from nmt_cli.training.step.flat import trained
 from nmt_cli.training.step.schedule import SHORT_WARMUP, long_warmup, warmup_steps
-from nmt_cli.training.tracking.events import Note, Report, Warned
-from nmt_cli.training.validation.metrics import load_comet
+from nmt_cli.training.tracking.events import Note, Warned
 
 SAMPLED = 100
 """Maximum number of batches that are cut into micro-batches to measure their filler."""
@@ -100,39 +98,38 @@ class Forecast:
     """When the run validates, such as "every 2 epochs". Empty without validation."""
 
 
-def forecast(
-    dataset_folder: Path, run: Path, config: TrainConfig, devices: int, device: torch.device, report: Report
-) -> Forecast:
-    """Return a forecast of `train` on `devices` devices. Try the longest batch on `device`, but write no
-    files. Report notes, and warn of a warm-up that is too long. Raise `UserError` if `train` would not start,
-    or a pair does not fit the memory."""
-    dataset = open_dataset(dataset_folder)
-    precision = precision_of(run, config, device)
-    refuse_unfit(dataset, config)
-    load_comet(config.validation)  # finds a wrong folder
-    split, identity = dataset.splits[TRAIN], identity_of(dataset, config)
-    if step := step_to_resume(run, config, identity):
-        report(Note(f"{run} has {step:,} steps of this plan already"))
+def forecast(run: Run, devices: int) -> Forecast:
+    """Describe what a start of `run` on `devices` devices would do, without training or writing anything.
+
+    Try the longest batch on the device of `run`, whose process is the only one. Report notes, and warn of a
+    warm-up that is too long. Raise `UserError` if the run would not start, or a pair does not fit the memory.
+    """
+    check(run, ALONE)
+    check(run, TOGETHER)
+    config = run.config
+    if step := step_to_resume(run):
+        run.report(Note(f"{run.folder} has {step:,} steps of this plan already"))
     to_take = None if step else checkpoint_to_take(config.start)
-    warn_if_slow(config, device, report, devices)
-    single = Group(Process(), device, timeout=0.0)
-    with repeatable(config, device), chosen_kernels(identity, config, precision, single, report):
-        trainer = build_trainer(identity, config, precision, single, report, fresh=True)
-        position = take(to_take, trainer, identity) if to_take else Position()
-        trial = try_longest(trainer, split, first_cut(config, device, Process(world=devices)), report)
-    plan = plan_of(dataset, config.batch, config.mixing, config.training.seed)
-    epoch = _epoch(split, plan, trial.cut)
-    count, trained_count = parameters(trainer.model), sum(p.numel() for p in trained(trainer.model))
-    steps, seconds = estimate(split, config, trial, position, epoch.pairs, epoch.batches)
+    warn_if_slow(run, devices)
+    with repeatable(config, run.device), chosen_kernels(run):
+        trainer = build_trainer(run, fresh=True)
+        position = take(run, to_take, trainer) if to_take else Position()
+        cut = first_cut(config, run.device, Process(world=devices))
+        trial = try_longest(trainer, run.train_set, cut, run.report)
+    epoch = _epoch(run.train_set, run.plan, trial.cut)
+    steps, seconds = estimate(run, trial, position, epoch.batches)
     if problem := long_warmup(config, position.step + steps):
-        report(Warned(problem))
+        run.report(Warned(problem))
+    count, trained_count = parameters(trainer.model), sum(p.numel() for p in trained(trainer.model))
     state_count = sum(tensor.numel() for tensor in trainer.optimizer.tensors().values())
     # The moving average is a copy of all weights.
     size = FLOAT_BYTES * (count + state_count + count * bool(config.optimizer.ema))
-    existing = next(folder for folder in (resolved(run), *resolved(run).parents) if folder.is_dir())
+    existing = next(
+        folder for folder in (resolved(run.folder), *resolved(run.folder).parents) if folder.is_dir()
+    )
     count_at_most, free = checkpoints_at_most(config), shutil.disk_usage(existing).free
     tokens = epoch.source_tokens / epoch.batches, epoch.target_tokens / epoch.batches
-    vocabulary = len(identity.tokenizers.target.vocabulary)
+    vocabulary = len(run.tokenizers.target.vocabulary)
     return Forecast(
         parameters=count,
         trained=trained_count,
@@ -144,7 +141,7 @@ def forecast(
         disk=Disk(size, count_at_most, free, interval_in_words(config.checkpoints)),
         flops=steps * config.loss.draws * training_flops(config.model, vocabulary, *map(round, tokens)),
         seconds=seconds,
-        validation=interval_in_words(config.validation) if dataset.valid_sets else "",
+        validation=interval_in_words(config.validation) if run.dataset.valid_sets else "",
     )
 
 

@@ -5,17 +5,20 @@ The preflight leaves no trace: no weight changes, no file stays, and each step s
 
 import shutil
 import time
-from pathlib import Path
 
 from nmt_cli.checkpoints.run_folder import try_saving
-from nmt_cli.data.dataset import Split
+from nmt_cli.data.batching.loader import Cut
+from nmt_cli.engine.packing import KERNELS
 from nmt_cli.errors import UserError
+from nmt_cli.runtime.devices import is_gpu
+from nmt_cli.runtime.kernels.compiling import prepare
 from nmt_cli.training.config import TrainConfig
 from nmt_cli.training.progress import Position, interval_in_words, left
-from nmt_cli.training.setup.build import precision_in_words
-from nmt_cli.training.setup.trial import Trial
+from nmt_cli.training.setup.precision import precision_in_words
+from nmt_cli.training.setup.run import Run
+from nmt_cli.training.setup.trial import Trial, compiled, first_cut, is_searched, try_longest
 from nmt_cli.training.step.schedule import long_warmup
-from nmt_cli.training.tracking.events import Note, Report, Warned
+from nmt_cli.training.tracking.events import Note, Warned
 from nmt_cli.training.tracking.saver import Snapshot
 from nmt_cli.training.validation.validator import Validator
 from nmt_cli.units import duration, size
@@ -24,59 +27,72 @@ SENTENCES = 8
 """Number of sentences of each validation set that are translated, the longest ones."""
 
 
-def preflight(
-    run: Path,
-    snapshot: Snapshot,
-    validator: Validator,
-    split: Split,
-    trial: Trial,
-    pairs: int,
-    report: Report,
-) -> None:
+def tried_cut(run: Run, snapshot: Snapshot, validator: Validator) -> Cut:
+    """Return how to cut batches. A new run tries the longest batch, a validation and a checkpoint. A resumed
+    run tries the longest batch to find how many tokens fit, or to compile. Wait for all ranks. Raise
+    `UserError` if a trial fails."""
+    cut, begins = first_cut(run.config, run.device, run.process), not snapshot.resumed
+    compiles = compiled(run.config, run.device)
+    # A resumed run has shown that its batches fit, unless their size has to be searched.
+    needed = begins or is_searched(run.config, run.device) or compiles
+    if not any(run.group.gather(needed)):  # the limit of tokens may differ between ranks
+        return cut
+    run.group.busy("compiling" if compiles else "trying out")
+    if not is_gpu(run.device):
+        losses = (
+            ("loss.cpu_row_losses", "loss.cpu_r_drop") if run.config.loss.r_drop else ("loss.cpu_row_losses",)
+        )
+        prepare("model.pointwise.cpu_dropout", *losses, *([KERNELS] if validator.enabled else ()))
+    trial = try_longest(snapshot.trainer, run.train_set, cut, run.report)
+    run.group.meet("waiting")  # a rank without cached kernels may compile for minutes longer than the others
+    if begins:
+        preflight(run, snapshot, validator, trial)
+        run.group.meet("trying out")  # the first rank saves a checkpoint meanwhile
+    return trial.cut
+
+
+def preflight(run: Run, snapshot: Snapshot, validator: Validator, trial: Trial) -> None:
     """Try a validation on a few sentences, if enabled, and a checkpoint, which is removed. Report a note with
-    the cost of the checkpoint, of the longest batch (`trial`), and of the run, whose epochs have `pairs`.
-    Warn of a warm-up that is too long for the run. All ranks call this, but only the first writes and
-    reports. Raise `UserError` if the disk is too small for all checkpoints."""
+    the cost of the checkpoint, of the longest batch (`trial`), and of the run. Warn of a warm-up that is too
+    long for the run. All ranks call this, but only the first writes and reports. Raise `UserError` if the
+    disk is too small for all checkpoints."""
     start = time.perf_counter()
     if validator.enabled:
         validator.try_out(SENTENCES)
-    if not snapshot.trainer.group.process.first:
+    if not run.process.first:
         return
-    trainer, saving_start = snapshot.trainer, time.perf_counter()
-    config = trainer.config
-    written = try_saving(run, snapshot.identity, snapshot.checkpoint())
+    config, saving_start = run.config, time.perf_counter()
+    written = try_saving(run.folder, snapshot.identity, snapshot.checkpoint())
     now = time.perf_counter()
     interval = interval_in_words(config.checkpoints)
     saving = f"a checkpoint {interval} takes {size(written)} and {duration(now - saving_start)}"
-    count, free = checkpoints_at_most(config), shutil.disk_usage(run).free
+    count, free = checkpoints_at_most(config), shutil.disk_usage(run.folder).free
     if count * written > free:
         raise UserError(
-            f"{run} will hold {count} checkpoints of {size(written)}, {size(count * written)} in total, but "
-            f"only {size(free)} are free. Free some space, or lower checkpoints.keep_last."
+            f"{run.folder} will hold {count} checkpoints of {size(written)}, {size(count * written)} in "
+            f"total, but only {size(free)} are free. Free some space, or lower checkpoints.keep_last."
         )
     disk = f"{count} of them {size(count * written)} of {size(free)} free"
-    steps, seconds = estimate(split, config, trial, snapshot.position, pairs)
+    steps, seconds = estimate(run, trial, snapshot.position)
     validation = f", plus validation {interval_in_words(config.validation)}" if validator.enabled else ""
     whole_run = f"{steps:,} steps take about {duration(seconds)} at this speed{validation}"
-    products = f"products in {precision_in_words(config.training.precision, trainer.precision)}"
+    products = f"products in {precision_in_words(config.training.precision, run.precision)}"
     plan = f"{trial}; {saving}, {disk}; {whole_run}; {products}"
     if problem := long_warmup(config, snapshot.position.step + steps):
-        report(Warned(problem))
-    report(Note(f"preflight ({duration(now - start + trial.total_seconds)}): {plan}"))
+        run.report(Warned(problem))
+    run.report(Note(f"preflight ({duration(now - start + trial.total_seconds)}): {plan}"))
 
 
-def estimate(
-    split: Split, config: TrainConfig, trial: Trial, position: Position, pairs: int, epoch_steps: int = 0
-) -> tuple[int, float]:
-    """Return the estimated steps and seconds of a run on `split` from `position`, at the speed of `trial`.
-    Leave out validation. If the number of steps per epoch, `epoch_steps`, is 0, estimate it from the number
-    of `pairs` per epoch."""
+def estimate(run: Run, trial: Trial, position: Position, epoch_steps: int = 0) -> tuple[int, float]:
+    """Return the estimated steps and seconds of the run from `position`, at the speed of `trial`, without
+    validation. If the number of steps per epoch, `epoch_steps`, is 0, estimate it from the pairs."""
+    config, split = run.config, run.train_set
     source, target = (int(side.offsets[-1]) for side in (split.source, split.target))
     longer = max(source, target)
     # A batch is full when its longer side is.
     tokens = config.loss.draws * min(config.batch.tokens, longer) * (source + target) / longer
     pace = trial.seconds / trial.tokens * tokens / trial.cut.world
-    mean_steps = longer * pairs / len(split) / config.batch.tokens
+    mean_steps = longer * run.plan.pairs_of_epoch / len(split) / config.batch.tokens
     return left(config.training, pace, position, epoch_steps or mean_steps, position.seconds)
 
 

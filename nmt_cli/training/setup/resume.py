@@ -3,12 +3,10 @@
 import os
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
-
-import torch
 
 from nmt_cli.checkpoints import finding, model_folder
 from nmt_cli.checkpoints.finding import EMA, WEIGHTS, checkpoints, find_model
@@ -19,16 +17,19 @@ from nmt_cli.config import section_of
 from nmt_cli.errors import UserError
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.runtime.atomic import refuse_other_files
-from nmt_cli.runtime.devices import is_gpu, training_precisions
 from nmt_cli.runtime.locks import take_lock
 from nmt_cli.training.config import StartConfig, TrainConfig, ValidationConfig
 from nmt_cli.training.progress import Position, refuse_no_steps
 from nmt_cli.training.settings import CONFIG, changes, compared, differences, stored
-from nmt_cli.training.setup.build import precision_for
+from nmt_cli.training.setup.agreement import refuse_other_checkpoints
+from nmt_cli.training.setup.build import build_trainer
+from nmt_cli.training.setup.precision import newest_checkpoint
+from nmt_cli.training.setup.run import Run
 from nmt_cli.training.step.ema import Ema
-from nmt_cli.training.step.trainer import MixedPrecision, Trainer
-from nmt_cli.training.tracking.events import Note, Report, Warned
+from nmt_cli.training.step.trainer import Trainer
+from nmt_cli.training.tracking.events import Note, Warned
 from nmt_cli.training.tracking.history import History
+from nmt_cli.training.tracking.saver import Snapshot
 from nmt_cli.training.validation.metrics import Judge
 
 TAKEN = {
@@ -103,59 +104,58 @@ def refuse_other_scores(run: Path, position: Position, history: History, judge: 
         )
 
 
-def newest_checkpoint(run: Path) -> Path | None:
-    """Return the folder of the newest checkpoint of a run, or None if the run has no checkpoint."""
-    return next(iter(reversed(checkpoints(run).values())), None)
+def first_state(run: Run, newest: Path | None, to_take: Path | None) -> Snapshot:
+    """Return the live parts of the run, equal on all ranks.
+
+    newest: the newest checkpoint of the run, which is restored, or None for a new run.
+    to_take: the checkpoint whose state a new run takes (start.take), if any.
+
+    Raise `UserError` if a checkpoint does not fit or differs between ranks.
+    """
+    trainer = build_trainer(run, fresh=not newest)
+    folder = "--init-from" if to_take else "run"
+    refuse_other_checkpoints(run.group, newest or to_take, f"Let all of them see the same {folder} folder.")
+    if newest:
+        position = _restore(run, newest, trainer)
+    else:
+        position = take(run, to_take, trainer) if to_take else Position()
+    ema = _moving_average(trainer, newest or (to_take if "optimizer" in run.config.start.take else None))
+    return Snapshot(run.identity, trainer, ema, position, run.dataset.folder, resumed=bool(newest))
 
 
-def precision_of(run: Path, config: TrainConfig, device: torch.device) -> MixedPrecision:
-    """Return the precision of training in `run`. With training.precision=auto, a run on a CPU keeps the
-    precision that it has had. Older versions recorded only settings, and auto was fp32."""
-    precision = precision_for(config.training.precision, device)
-    newest = newest_checkpoint(run)
-    if config.training.precision == "auto" and newest and not is_gpu(device):
-        with suppress(UserError):  # the same error follows, with its remedy
-            state, settings = read_state(newest), stored(run)
-            set_before = settings.training.precision if settings else "auto"
-            before = state.get("precision", "fp32" if set_before == "auto" else set_before)
-            if state.get("device", device.type) == device.type and before in training_precisions(device):
-                precision = before
-    return MixedPrecision(precision, device)
-
-
-def step_to_resume(run: Path, config: TrainConfig, identity: Identity) -> int:
+def step_to_resume(run: Run) -> int:
     """Return the step of the newest checkpoint, or 0 for a new run. Raise `UserError` for changed fixed
     settings, another dataset, foreign files, a damaged checkpoint, or a step above training.max_steps."""
-    refuse_foreign(run)
-    if not (newest := newest_checkpoint(run)):
+    refuse_foreign(run.folder)
+    if not (newest := newest_checkpoint(run.folder)):
         return 0
-    changes(run, config)
-    step: int = _state_of(newest, identity)[0]["step"]
-    _refuse_earlier_end(step, run, config)
+    changes(run.folder, run.config)
+    step: int = _state_of(newest, run.identity)[0]["step"]
+    _refuse_earlier_end(step, run)
     return step
 
 
-def restore(run: Path, checkpoint: Path, trainer: Trainer, identity: Identity, report: Report) -> Position:
+def _restore(run: Run, checkpoint: Path, trainer: Trainer) -> Position:
     """Restore weights, optimiser and loss scale of `trainer`, and return its position. Report a note for each
     changed setting, and a warning if `config.toml` is missing. Raise `UserError` for a damaged checkpoint,
     another dataset, a changed fixed setting, or a step above training.max_steps."""
-    config = trainer.config
-    if not trainer.group.process.first and (before := stored(run)):
+    config = run.config
+    if not run.process.first and (before := stored(run.folder)):
         # Other ranks may have another path to the same model.
         config = replace(config, start=replace(config.start, model=before.start.model))
-    for change in changes(run, config):
-        report(Note(f"changed: {change}"))
-    state, description = _state_of(checkpoint, identity)
-    if not (run / CONFIG).exists():
+    for change in changes(run.folder, config):
+        run.report(Note(f"changed: {change}"))
+    state, description = _state_of(checkpoint, run.identity)
+    if not (run.folder / CONFIG).exists():
         consequence = "so only the settings of the model could be compared. It is written again."
-        report(Warned(f"{run / CONFIG} is missing, {consequence}"))
-        before = replace(trainer.config, model=section_of(ModelConfig, description["model"]))
-        compared(run, before, trainer.config, "Restore them, or choose another --out.")
+        run.report(Warned(f"{run.folder / CONFIG} is missing, {consequence}"))
+        before = replace(run.config, model=section_of(ModelConfig, description["model"]))
+        compared(run.folder, before, run.config, "Restore them, or choose another --out.")
     load_weights(trainer.model, read_tensors(checkpoint / WEIGHTS), checkpoint / WEIGHTS)
     _restore_optimizer(checkpoint, trainer)
     # The file has more entries than the position, and newer versions may add others.
     position = Position(**{f.name: state[f.name] for f in fields(Position) if f.name in state})
-    _refuse_earlier_end(position.step, run, trainer.config)  # before the log and the settings are changed
+    _refuse_earlier_end(position.step, run)  # before the log and the settings are changed
     return position
 
 
@@ -173,12 +173,12 @@ def checkpoint_to_take(config: StartConfig) -> Path | None:
     return folder
 
 
-def take(checkpoint: Path, trainer: Trainer, identity: Identity) -> Position:
+def take(run: Run, checkpoint: Path, trainer: Trainer) -> Position:
     """Restore the parts of `checkpoint` that start.take names, but not its weights. Return the position of a
     new run that begins with them. Raise `UserError` if vocabulary or optimiser differ from those of the
     optimiser's state, or dataset or batches from those of the position, if nothing is left to train, or for
     plateaus."""
-    config, parts = trainer.config, trainer.config.start.take
+    config, parts, identity = run.config, run.config.start.take, run.identity
     state = _read_state(checkpoint)
     description = read_description(checkpoint, finding.CONFIG, model_folder.FORMAT)
     if "optimizer" in parts:
@@ -203,7 +203,7 @@ def take(checkpoint: Path, trainer: Trainer, identity: Identity) -> Position:
     return position
 
 
-def moving_average(trainer: Trainer, checkpoint: Path | None) -> Ema | None:
+def _moving_average(trainer: Trainer, checkpoint: Path | None) -> Ema | None:
     """Return the EMA in `checkpoint`, else a new one at the weights. Return None if optimizer.ema is 0."""
     if not trainer.config.optimizer.ema:
         return None
@@ -264,10 +264,11 @@ def _restore_optimizer(checkpoint: Path, trainer: Trainer) -> int:
     return trainer.optimizer.restore(tensors)
 
 
-def _refuse_earlier_end(step: int, run: Path, config: TrainConfig) -> None:
+def _refuse_earlier_end(step: int, run: Run) -> None:
     """Raise `UserError` if `step`, the last step of the run, is above training.max_steps."""
-    if step > config.training.max_steps:
+    most = run.config.training.max_steps
+    if step > most:
         raise UserError(
-            f"{run} has {step:,} steps already, more than --max-steps={config.training.max_steps}. "
+            f"{run.folder} has {step:,} steps already, more than --max-steps={most}. "
             "Raise it, or choose another --out."
         )

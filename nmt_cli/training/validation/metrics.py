@@ -109,10 +109,7 @@ class Judge:
 
     def __post_init__(self) -> None:
         """Raise `UserError` if validation.metric can't be computed for the target language."""
-        lang = self.tokenizers.recipe.target_lang
-        if self.config.metric == "paper-bleu" and iso_code(lang) not in LANGUAGES:
-            reason = f"the Moses tokeniser can't split {lang} into words"
-            raise UserError(f"validation.metric=paper-bleu can't be computed: {reason}. Use bleu.")
+        refuse_uncomputable(self.config.metric, self.tokenizers.recipe.target_lang)
 
     @property
     def first_set(self) -> str:
@@ -215,6 +212,13 @@ class Judge:
             release_unused(self.group.device)
         self.group.meet("validating")
         return self.group.from_first(scores)
+
+
+def refuse_uncomputable(metric: str, lang: str) -> None:
+    """Raise `UserError` if validation.metric can't be computed for the target language `lang`."""
+    if metric == "paper-bleu" and iso_code(lang) not in LANGUAGES:
+        reason = f"the Moses tokeniser can't split {lang} into words"
+        raise UserError(f"validation.metric=paper-bleu can't be computed: {reason}. Use bleu.")
 
 
 def load_comet(config: ValidationConfig) -> Comet | None:

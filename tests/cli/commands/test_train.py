@@ -33,7 +33,7 @@ def signals_as_before() -> Iterator[None]:
 @pytest.fixture
 def run(nmt: Nmt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Nmt]:
     """Run `nmt train` with a tiny model on the CPU, in this process and one thread."""
-    monkeypatch.setattr("nmt_cli.training.setup.run.default_threads", lambda processes: 1)
+    monkeypatch.setattr("nmt_cli.training.setup.start.default_threads", lambda processes: 1)
     file = tmp_path / "tiny.toml"
     file.write_text(
         "\n".join([*TINY, "training.max_steps=2", "training.log_every=1", "validation.every_steps=0"])

@@ -26,7 +26,7 @@ NAMES = (
 
 @pytest.fixture
 def dry_run(nmt: Nmt, toy_dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Nmt]:
-    monkeypatch.setattr("nmt_cli.training.setup.run.default_threads", lambda processes: 1)
+    monkeypatch.setattr("nmt_cli.training.setup.start.default_threads", lambda processes: 1)
     command = ("train", toy_dataset, "--out", tmp_path / "run", *FLAGS)
     yield lambda *arguments: nmt(*command, *arguments)
 

@@ -1,6 +1,7 @@
 """The parts of a run: precision, compilation and warnings about slow settings."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -9,21 +10,21 @@ import torch
 from nmt_cli.data.dataset import Dataset
 from nmt_cli.errors import UserError
 from nmt_cli.runtime.kernels import torch_private
-from nmt_cli.training.config import TrainConfig
 from nmt_cli.training.setup import build
-from nmt_cli.training.setup.build import identity_of, precision_for, precision_in_words, warn_if_slow
+from nmt_cli.training.setup.build import warn_if_slow
+from nmt_cli.training.setup.precision import precision_for, precision_in_words
 from nmt_cli.training.setup.trial import compiled
 from nmt_cli.training.step.trainer import MixedPrecision
 from nmt_cli.training.tracking.events import Event
-from tests.training.runs import Tiny, warnings
+from tests.training.runs import NewRun, Tiny, warnings
 
 
 def test_a_model_records_the_names_of_its_texts_but_not_their_folders(
-    dataset: Dataset, tiny: Tiny, toy_dataset: Path
+    dataset: Dataset, new_run: NewRun
 ) -> None:
     paths = [file["path"] for part in dataset.manifest["inputs"] for file in part["files"]]
     assert all(Path(path).is_absolute() for path in paths)
-    record = identity_of(dataset, tiny()).trained_on
+    record = new_run().identity.trained_on
     kept = [file["path"] for part in record["inputs"] for file in part["files"]]
     assert kept == [Path(path).name for path in paths]
     assert "/" not in json.dumps(record)
@@ -72,29 +73,41 @@ def test_models_are_compiled_if_it_pays_or_if_set(
     assert compiled(tiny(f'training.compile="{setting}"'), torch.device(device)) is expected
 
 
-def warned(config: TrainConfig, device: str, ranks: int = 1) -> list[str]:
-    """Return the warnings about settings that are slow on a device."""
-    events: list[Event] = []
-    warn_if_slow(config, torch.device(device), events.append, ranks)
-    return warnings(events)
+@pytest.fixture
+def warned(new_run: NewRun) -> Callable[..., list[str]]:
+    """Return a function that returns the warnings about settings that are slow on a device."""
+
+    def warned(*assignments: str, device: str = "cpu", ranks: int = 1) -> list[str]:
+        events: list[Event] = []
+        warn_if_slow(new_run(*assignments, device=device, readers=[events.append]), ranks)
+        return warnings(events)
+
+    return warned
 
 
 @pytest.mark.parametrize(
     ("precision", "able", "count"), [("bf16", False, 1), ("bf16", True, 0), ("fp32", False, 0)]
 )
 def test_a_cpu_that_emulates_bf16_is_warned_about(
-    tiny: Tiny, monkeypatch: pytest.MonkeyPatch, precision: str, able: bool, count: int
+    warned: Callable[..., list[str]],
+    monkeypatch: pytest.MonkeyPatch,
+    precision: str,
+    able: bool,
+    count: int,
 ) -> None:
     monkeypatch.setattr(torch_private, "multiplies_bf16", lambda: able)
-    texts = warned(tiny(f'training.precision="{precision}"'), "cpu")
+    texts = warned(f'training.precision="{precision}"')
     assert ["fp32, which is much faster" in text for text in texts] == [True] * count
 
 
 @pytest.mark.parametrize(("ranks", "device", "count"), [(4, "cpu", 1), (2, "cpu", 0), (4, "cuda", 0)])
 def test_more_ranks_than_cores_are_warned_about(
-    tiny: Tiny, monkeypatch: pytest.MonkeyPatch, ranks: int, device: str, count: int
+    warned: Callable[..., list[str]],
+    monkeypatch: pytest.MonkeyPatch,
+    ranks: int,
+    device: str,
+    count: int,
 ) -> None:
     monkeypatch.setattr(build, "available_cores", lambda: 2)
     message = "4 processes share 2 CPU cores, which is slower than --devices 2."
-    config = tiny("model.key_width=8", "model.value_width=8")
-    assert warned(config, device, ranks) == [message] * count
+    assert warned(device=device, ranks=ranks) == [message] * count

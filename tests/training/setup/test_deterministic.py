@@ -6,11 +6,12 @@ from typing import Any
 import pytest
 import torch
 
-from nmt_cli.errors import UserError
 from nmt_cli.model.transformer import Transformer
+from nmt_cli.training.setup.checks import deterministic_size
 from nmt_cli.training.setup.deterministic import repeatable
 from nmt_cli.training.tracking.events import Event, Progress
-from tests.training.runs import Complaint, Go, Tiny
+from tests.checks import refusal
+from tests.training.runs import Complaint, Go, NewRun, Tiny
 
 DETERMINISTIC = "training.deterministic=true"
 
@@ -58,16 +59,13 @@ def test_deterministic_runs_have_equal_bits(go: Go, tmp_path: Path) -> None:
         assert a == b
 
 
-def test_a_search_for_the_tokens_that_fit_a_gpu_is_refused(tiny: Tiny) -> None:
-    cuda = torch.device("cuda")
-    with (
-        pytest.raises(
-            UserError, match=r"training\.deterministic needs training\.max_tokens_per_device on a GPU"
-        ),
-        repeatable(tiny(DETERMINISTIC), cuda),
-    ):
-        pass
-    with repeatable(tiny(DETERMINISTIC, "training.max_tokens_per_device=100"), cuda):
+def test_a_search_for_the_tokens_that_fit_a_gpu_is_refused(new_run: NewRun, tiny: Tiny) -> None:
+    message = refusal(deterministic_size, new_run(DETERMINISTIC, device="cuda"))
+    assert message.startswith("--deterministic needs --max-tokens-per-device on a GPU")
+    limit, cuda = "training.max_tokens_per_device=100", torch.device("cuda")
+    deterministic_size(new_run(DETERMINISTIC, limit, device="cuda"))
+    deterministic_size(new_run(device="cuda"))
+    with repeatable(tiny(DETERMINISTIC, limit), cuda):
         assert torch.are_deterministic_algorithms_enabled()
     with repeatable(tiny(), cuda):
         assert not torch.are_deterministic_algorithms_enabled()

@@ -1,6 +1,7 @@
 """The forecast of a run against the run itself."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,26 +9,12 @@ import pytest
 import torch
 
 from nmt_cli.checkpoints.model_folder import Identity
-from nmt_cli.data.dataset import Dataset
+from nmt_cli.data.dataset import Dataset, open_dataset
 from nmt_cli.model.cost import parameters, training_flops
-from nmt_cli.training.setup.dry_run import Forecast, forecast
+from nmt_cli.training.setup.dry_run import forecast
 from nmt_cli.training.tracking.events import Event
 from tests.checks import refusal
-from tests.training.runs import Go, Tiny, lines_of, notes, warnings
-
-Planned = Callable[..., Forecast]
-
-
-@pytest.fixture
-def planned(tiny: Tiny, toy_dataset: Path, run: Path) -> Planned:
-    """Return `planned("section.key=value", ...)`, which forecasts what `go` would do."""
-
-    def planned(
-        *assignments: str, devices: int = 1, report: Callable[[Event], None] = lambda e: None
-    ) -> Forecast:
-        return forecast(toy_dataset, run, tiny(*assignments), devices, torch.device("cpu"), report)
-
-    return planned
+from tests.training.runs import Go, NewRun, Planned, Tiny, lines_of, notes, warnings
 
 
 @pytest.mark.parametrize("settings", [(), ("batch.longest=20", "training.seed=3")], ids=["all", "some"])
@@ -115,7 +102,13 @@ def test_settings_that_the_run_would_refuse_are_refused(planned: Planned, tmp_pa
 
 
 def test_a_folder_that_the_run_would_refuse_is_refused(
-    planned: Planned, go: Go, run: Path, toy: str, make: Callable[..., object], tmp_path: Path, tiny: Tiny
+    planned: Planned,
+    go: Go,
+    run: Path,
+    toy: str,
+    make: Callable[..., object],
+    tmp_path: Path,
+    new_run: NewRun,
 ) -> None:
     run.write_text("a file")
     assert refusal(planned) == f"{run} is a file. Choose another --out."
@@ -130,7 +123,8 @@ def test_a_folder_that_the_run_would_refuse_is_refused(
     ):
         assert message in refusal(planned, setting)
     make(tmp_path / "other", [toy], "tokenizer.kind=word")
-    message = refusal(forecast, tmp_path / "other", run, tiny(), 1, torch.device("cpu"), events.append)
+    other = replace(new_run(), dataset=open_dataset(tmp_path / "other"))
+    message = refusal(forecast, other, 1)
     assert "was trained with another vocabulary" in message
 
 

@@ -12,16 +12,14 @@ import torch
 from torch import Tensor
 
 from nmt_cli.attention import attention
-from nmt_cli.checkpoints.model_folder import Identity
 from nmt_cli.model import kernel_trials, kernel_verdicts
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.runtime.kernels import families
 from nmt_cli.training.setup import build
-from nmt_cli.training.step.distributed import Group, Process
-from nmt_cli.training.step.trainer import MixedPrecision
+from nmt_cli.training.step.distributed import Group
 from nmt_cli.training.tracking.events import Event
 from tests.checks import refusal
-from tests.training.runs import Go, Tiny, lines_of, warnings
+from tests.training.runs import Go, NewRun, lines_of, warnings
 
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # Triton reads it when it is imported
@@ -174,15 +172,12 @@ def test_a_kernel_that_kills_the_device_ends_the_run_and_is_avoided_by_the_next(
     assert ["T4" in text and "attention (RuntimeError" in text for text in warnings(events)] == [True]
 
 
-def test_all_ranks_refuse_what_any_rank_refuses(
-    tiny: Tiny, identity: Identity, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_all_ranks_refuse_what_any_rank_refuses(new_run: NewRun, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(families, "refused", set())
     monkeypatch.setattr(build, "failures", lambda *_: {"loss": "its loss is wrong"})
     monkeypatch.setattr(Group, "gather", lambda _, own: [own, {"attention": "it fails"}])
     events: list[Event] = []
-    group = Group(Process(), torch.device("cpu"), 0.0)
-    with build.chosen_kernels(identity, tiny(), MixedPrecision("fp32", group.device), group, events.append):
+    with build.chosen_kernels(new_run(readers=[events.append])):
         assert families.refused == {"attention", "loss"}
     (text,) = warnings(events)
     assert "loss (its loss is wrong)" in text and "attention (it fails)" in text

@@ -27,7 +27,7 @@ from nmt_cli.ragged import Layout
 from nmt_cli.runtime.kernels.torch_private import compiled_for_all_sizes
 from nmt_cli.training.progress import Position
 from nmt_cli.training.setup import preflight as preflight_module
-from nmt_cli.training.setup import run as run_module
+from nmt_cli.training.setup import start as start_module
 from nmt_cli.training.setup import trial
 from nmt_cli.training.setup.preflight import estimate
 from nmt_cli.training.setup.trial import HEADROOM, Trial, assembled, first_cut, longest_pairs, try_longest
@@ -36,7 +36,7 @@ from nmt_cli.training.step.trainer import Trainer
 from nmt_cli.training.validation.metrics import Judge, Judgement
 from nmt_cli.units import duration
 from tests.checks import differing, refusal
-from tests.training.runs import Complaint, Go, Tiny, lines_of, notes, tensors_of, timeless, warnings
+from tests.training.runs import Complaint, Go, NewRun, Tiny, lines_of, notes, tensors_of, timeless, warnings
 
 FullDisk = Callable[[int], AbstractContextManager[None]]
 
@@ -60,7 +60,7 @@ def test_it_leaves_no_trace_losses_are_bit_identical_without_it(
     settings = (*DROPPING, f"training.compile={compiled}")
     go(*settings, out=tmp_path / "with")
     config, cpu = tiny(*settings), torch.device("cpu")
-    monkeypatch.setattr(run_module, "_tried_cut", lambda *arguments: first_cut(config, cpu, Process()))
+    monkeypatch.setattr(start_module, "tried_cut", lambda *arguments: first_cut(config, cpu, Process()))
     go(*settings, out=tmp_path / "without")
     runs = [tmp_path / name for name in ("with", "without")]
     first, second = (timeless(run) for run in runs)
@@ -84,11 +84,11 @@ def test_it_reports_the_needs_of_the_run_before_the_first_step(go: Go) -> None:
     assert not any("preflight" in text for text in notes(go("training.max_steps=3")[1]))
 
 
-def test_with_r_drop_a_step_has_each_pair_twice(dataset: Dataset, tiny: Tiny) -> None:
-    split, measured = dataset.splits["train"], Trial(400, 1.0, 0, Cut(0, 1, 8192), total_seconds=2.0)
+def test_with_r_drop_a_step_has_each_pair_twice(new_run: NewRun) -> None:
+    measured = Trial(400, 1.0, 0, Cut(0, 1, 8192), total_seconds=2.0)
 
     def seconds(*settings: str) -> float:
-        return estimate(split, tiny(*settings), measured, Position(), len(split))[1]
+        return estimate(new_run(*settings), measured, Position())[1]
 
     assert seconds("loss.r_drop=1", "model.residual_dropout=0.1") == 2 * seconds() > 0
 

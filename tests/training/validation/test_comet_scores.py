@@ -17,7 +17,6 @@ from nmt_cli.data.dataset import Dataset, raw_lines
 from nmt_cli.decoding.config import SearchConfig, TranslateConfig
 from nmt_cli.scoring.neural.comet import Comet
 from nmt_cli.training.config import ValidationConfig
-from nmt_cli.training.setup.dry_run import forecast
 from nmt_cli.training.step.distributed import Group, Process
 from nmt_cli.training.step.trainer import MixedPrecision
 from nmt_cli.training.tracking.curves_svg import write_curves
@@ -27,7 +26,7 @@ from nmt_cli.training.validation.selection import try_all, winner
 from tests.checks import refusal
 from tests.scoring.neural.conftest import write_comet
 from tests.scoring.neural.models import OPTIONS
-from tests.training.runs import Complaint, Go, Tiny, content_of, lines_of, timeless
+from tests.training.runs import Complaint, Go, Planned, content_of, lines_of, timeless
 from tests.training.validation.test_metrics import Thread
 
 CPU = torch.device("cpu")
@@ -87,13 +86,12 @@ def test_any_metric_logs_it_if_there_is_a_model(go: Go, run: Path, comet_folder:
 
 
 def test_a_wrong_folder_is_reported_before_anything_is_written(
-    complaint: Complaint, run: Path, tmp_path: Path, toy_dataset: Path, tiny: Tiny
+    complaint: Complaint, run: Path, tmp_path: Path, planned: Planned
 ) -> None:
     expected = f"validation.metric_model: {tmp_path / 'no'} has no hparams.yaml. Give a folder with "
     assert expected in complaint(*by_comet(tmp_path / "no"))
     assert not run.exists()
-    config = tiny(*by_comet(tmp_path / "no"))
-    assert expected in refusal(forecast, toy_dataset, run, config, 1, CPU, print)
+    assert expected in refusal(planned, *by_comet(tmp_path / "no"))
     message = complaint(*LEARN, "validation.metric=comet")
     assert "validation.metric=comet needs the folder of a COMET model. Set validation.metric_model" in message
 
