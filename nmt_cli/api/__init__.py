@@ -50,20 +50,20 @@ if TYPE_CHECKING:  # PyTorch takes seconds to load
     from nmt_cli.scoring.metrics import Score
     from nmt_cli.scoring.metrics import score as score_texts
     from nmt_cli.scoring.neural.comet import Comet
+    from nmt_cli.translation.lines import Candidate, Translation
     from nmt_cli.translation.pairs import Alignment, Batch
-    from nmt_cli.translation.translator import Candidate, Translation
 
 LATER = {
     "Alignment": "translation.pairs.Alignment",
     "AttentionMaps": "decoding.attention_maps.AttentionMaps",
     "Batch": "translation.pairs.Batch",
-    "Candidate": "translation.translator.Candidate",
+    "Candidate": "translation.lines.Candidate",
     "Comet": "scoring.neural.comet.Comet",
     "CommandScorer": "scoring.command.CommandScorer",
     "Outcome": "data.preprocessing.preprocess.Outcome",
     "Score": "scoring.metrics.Score",
     "Scored": "decoding.search.hypotheses.Scored",
-    "Translation": "translation.translator.Translation",
+    "Translation": "translation.lines.Translation",
     "score_texts": "scoring.metrics.score",
 }
 """Names whose modules load PyTorch, which takes seconds. They are imported when they are first used."""

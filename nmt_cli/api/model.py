@@ -23,11 +23,11 @@ if TYPE_CHECKING:  # PyTorch takes seconds to load
     from nmt_cli.text.formats import Format
     from nmt_cli.text.glossary import Terms
     from nmt_cli.text.tokenizers import Tokenizers
+    from nmt_cli.translation.lines import Translation
     from nmt_cli.translation.loading import Loaded
     from nmt_cli.translation.pairs import Alignment
-    from nmt_cli.translation.text.glossary import Glossary
+    from nmt_cli.translation.text.model_glossary import Glossary
     from nmt_cli.translation.text.ranking import Scorer
-    from nmt_cli.translation.translator import Translation
     from nmt_cli.translation.workers.pool import Workers
 
 
@@ -120,7 +120,7 @@ class Model:
     @property
     def max_source_tokens(self) -> int:
         """The maximum number of source tokens of a sentence. `input.too_long` applies to longer sentences."""
-        return self._loaded.translator.longest
+        return self._loaded.translator.segmenter.longest
 
     def glossary(self, terms: Terms | Anywhere) -> Glossary:
         """Return a glossary from a file, or from the accepted translations of each term. If a source has a
@@ -129,7 +129,7 @@ class Model:
         >>> model.translate(["abc"], glossary=model.glossary({"abc": ["abd", "bcd"]})) == ["abc"]
         False
         """
-        from nmt_cli.translation.text.glossary import Glossary
+        from nmt_cli.translation.text.model_glossary import Glossary
 
         return Glossary(self.tokenizers, terms, self._loaded.annotates)
 
@@ -180,8 +180,9 @@ class Model:
         """
         from nmt_cli.translation.stream import stream
 
-        translator = self._loaded.searching(search, aligned, glossary)
-        return self._kept(stream(translator, self._started().queue, checked_lines(lines), before_waiting))
+        options, lines = self._loaded.options(search, aligned, glossary), checked_lines(lines)
+        queue = self._started().queue
+        return self._kept(stream(self._loaded.translator, options, queue, lines, before_waiting))
 
     def translate_text(self, text: str, search: SearchConfig | None = None) -> str:
         """Return the translation of a text, sentence by sentence, with whitespace as `joined` keeps it.
@@ -237,7 +238,7 @@ class Model:
         >>> model.sentences("One is.  Two is.\\n")
         (['One is.', 'Two is.'], ['  ', '\\n'])
         """
-        parts = self._loaded.translator.split(text)
+        parts = self._loaded.translator.segmenter.split(text)
         return [sentence for sentence, _ in parts], [spaces for _, spaces in parts]
 
     def joined(self, translations: Sequence[str], blanks: Sequence[str]) -> str:
@@ -247,7 +248,7 @@ class Model:
         >>> model.joined(["Eins ist.", "Zwei ist."], ["  ", "\\n"])
         'Eins ist.  Zwei ist.\\n'
         """
-        return self._loaded.translator.joined(translations, blanks)
+        return self._loaded.translator.joiner.joined(translations, blanks)
 
     async def atranslate(self, lines: Iterable[str], search: SearchConfig | None = None) -> list[str]:
         """Return the best translation of each line like `translate`, without blocking the event loop. A
@@ -291,11 +292,12 @@ class Model:
 
         from nmt_cli.translation.stream import async_stream
 
-        lines, translator = checked_lines(lines), self._loaded.searching(search, aligned, glossary)
+        lines, options = checked_lines(lines), self._loaded.options(search, aligned, glossary)
         workers = self._workers
         if not workers or not workers.usable:
             workers = await asyncio.to_thread(self._started)  # takes seconds
-        async with aclosing(async_stream(translator, workers.queue, lines)) as translations:
+        stream = async_stream(self._loaded.translator, options, workers.queue, lines)
+        async with aclosing(stream) as translations:
             async for translation in translations:
                 yield translation
 

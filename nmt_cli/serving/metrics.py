@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from nmt_cli.serving.models import Models
-from nmt_cli.translation.translator import Translation
+from nmt_cli.translation.lines import Translation
 
 BOUNDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 """Upper bounds of the histogram buckets, in seconds."""

@@ -19,10 +19,10 @@ from nmt_cli.serving.refused import Refused
 from nmt_cli.serving.store import Store
 from nmt_cli.serving.texts.documents import Documents, Job, TranslatedText, cut
 from nmt_cli.text.languages.identify import LanguageDetector
+from nmt_cli.translation.lines import Translation
 from nmt_cli.translation.stream import SHORT_CHARACTERS
-from nmt_cli.translation.text.glossary import Glossary
+from nmt_cli.translation.text.model_glossary import Glossary
 from nmt_cli.translation.text.unit_shares import composed
-from nmt_cli.translation.translator import Translation
 
 Result = TypeVar("Result")
 

@@ -35,9 +35,10 @@ from nmt_cli.runtime.memory import return_free_memory
 from nmt_cli.runtime.processes import StartMethod
 from nmt_cli.runtime.threads import available_cores, restored_threads, set_own_threads
 from nmt_cli.setting_values import check_section
-from nmt_cli.translation.text.glossary import Glossary
+from nmt_cli.translation.call_options import CallOptions
+from nmt_cli.translation.text.model_glossary import Glossary
 from nmt_cli.translation.text.ranking import Scorer, check_scorer, waits_for_mbr
-from nmt_cli.translation.translator import Translator
+from nmt_cli.translation.translator import Trained, Translator
 from nmt_cli.translation.workers.worker import Load
 
 LOADED: WeakSet[Packed] = WeakSet()
@@ -71,21 +72,18 @@ class Loaded:
         """The models on the first device as an ensemble."""
         return Ensemble.of(self.models, self.translator.config.search)
 
-    def searching(
-        self, search: SearchConfig | None, aligned: bool = False, glossary: Glossary | None = None
-    ) -> Translator:
-        """Return a translator with the settings `search`, by default the present ones. If `aligned`, the best
-        translation of each sentence has its attention to the source. Translations have the terms of
-        `glossary`. Raise `UserError` if the settings or the glossary do not suit the models."""
+    def options(
+        self, search: SearchConfig | None = None, aligned: bool = False, glossary: Glossary | None = None
+    ) -> CallOptions:
+        """Return how to translate the lines of a call, as `Translator.options` does. Raise `UserError` if the
+        settings or the glossary do not suit the models."""
         check_section("search", search, SearchConfig)
-        if not search and not aligned and not glossary:
-            check_scorer(self.translator.config.search, self.translator.scorer)
-            return self.translator
-        search = search or self.translator.config.search
-        if glossary:
-            glossary.check(search, self.translator.tokenizers)
-        Ensemble.of(self.models, search)  # raises UserError if the settings do not suit the models
-        return self.translator.searching(search, aligned, glossary)
+        if search or glossary:
+            search = search or self.translator.config.search
+            if glossary:
+                glossary.check(search, self.translator.tokenizers)
+            Ensemble.of(self.models, search)  # raises UserError if the settings do not suit the models
+        return self.translator.options(search, aligned, glossary)
 
 
 def load(
@@ -127,7 +125,8 @@ def load(
     ratio = max(model.identity.trained_on.get("length_ratio", 1.0) for model in read)
     # A calibration is valid for the probabilities of its own model only.
     calibration = read[0].identity.calibration if len(read) == 1 else None
-    translator = Translator(read[0].identity.tokenizers, models, config, longest, ratio, calibration, scorer)
+    trained = Trained(longest, ratio, calibration)
+    translator = Translator(read[0].identity.tokenizers, models, config, trained, scorer)
     LOADED.update([decoder.packed] if decoder.packed else [])
     workers: Sequence[Load] = [partial(_only, decoder, os.getpid())] * (1 if is_gpu(device) else threads)
     if start == "spawn" and len(devices) > 1:

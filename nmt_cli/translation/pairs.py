@@ -23,9 +23,9 @@ from nmt_cli.text.tokenizer import Tokenizer
 from nmt_cli.text.tokenizers import Tokenizers
 from nmt_cli.translation.arguments import Pair
 from nmt_cli.translation.checks.output_checks import check_finite
+from nmt_cli.translation.lines import Candidate, Line
 from nmt_cli.translation.loading import Loaded
 from nmt_cli.translation.text.unit_shares import token_ends
-from nmt_cli.translation.translator import Candidate, Line
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +124,7 @@ def score_pairs(loaded: Loaded, pairs: Sequence[Pair]) -> list[Scored]:
     vocabulary = tokenizers.target.vocabulary
     rows = token_scores(loaded.ensemble, ids)
     for number, row in enumerate(rows, start=1):
-        check_finite(number, all(map(isfinite, row)), loaded.translator.in_fp16)
+        check_finite(number, all(map(isfinite, row)), loaded.translator.joiner.in_fp16)
     if tokenizers.target.begin:
         rows = [[0.0, *row[1:]] if target else row for row, (_, target) in zip(rows, ids, strict=True)]
     return [
@@ -179,10 +179,10 @@ def word_links(tokenizers: Tokenizers, line: Line, candidate: Candidate, aligned
     "0-0 1-2": numbers from 0, source word first, sorted and without repetitions. `aligned` has the source
     token of each target token, counted from the line's start. Spaces in both texts separate words. Language
     codes have no links."""
-    prepared = line.prepared[: len(candidate.parts)]
-    values = [one.values for one in prepared]
-    translated = " ".join(one.raw for one in prepared)  # less than the line if that was cut
-    sources = [one.tokens for one in line.sentences[: len(candidate.parts)]]
+    sentences = line.sentences[: len(candidate.parts)]
+    values = [one.values for one in sentences]
+    translated = " ".join(one.raw for one in sentences)  # less than the line if that was cut
+    sources = [one.tokens for one in sentences]
     targets = [one.tokens for one in candidate.parts]
     source = _words(tokenizers.source, line.raw, translated, sources, values)
     target = _words(tokenizers.target, candidate.text, candidate.text, targets, values)

@@ -8,8 +8,10 @@ from functools import partial
 
 from nmt_cli.scoring.command import CommandScorer
 from nmt_cli.scoring.neural.comet import BLOCK
+from nmt_cli.translation.call_options import CallOptions
+from nmt_cli.translation.lines import FinishedLine, Line, Translation
 from nmt_cli.translation.text.ranking import searched
-from nmt_cli.translation.translator import Done, Translation, Translator
+from nmt_cli.translation.translator import Translator
 from nmt_cli.translation.workers.queue import RequestQueue
 from nmt_cli.translation.workers.request import Request
 
@@ -20,66 +22,74 @@ sentence. Threads would compete with the event loop and slow it down under many 
 
 def stream(
     translator: Translator,
+    options: CallOptions,
     queue: RequestQueue,
     lines: Iterable[str],
     before_waiting: Callable[[], None] = lambda: None,
 ) -> Iterator[Translation]:
     """Yield the translation of each of `lines` in order, as soon as the workers of `queue` finish the line.
+
+    A thread reads `lines`, at most `input.window` ahead of the output. Call `before_waiting` before waiting
+    for a translation. Closing the generator drops the remaining lines.
+
     Raise errors of the scorer at once, an error of workers after the finished lines before it, and an error
-    of `lines` after the translations of all lines before it. A thread reads `lines`, at most `input.window`
-    ahead of the output. Call `before_waiting` before waiting for a translation. Closing the generator drops
-    the remaining lines."""
-    request = queue.open(
-        searched(translator.config.search, translator.scorer), translator.config.input.window
-    )
+    of `lines` after the translations of all lines before it.
+    """
+    request = _opened(translator, options, queue)
     try:
         # A daemon, since reading may block forever. Python waits for other threads before it ends.
-        threading.Thread(target=read_lines, args=(translator, queue, request, lines), daemon=True).start()
-        while block := _block(translator, queue, request, before_waiting):
-            yield from translator.translations(block)
+        reading = request, lines, _cut_by(translator, options)
+        threading.Thread(target=queue.read_lines, args=reading, daemon=True).start()
+        following = partial(queue.next, request, before_waiting)
+        while block := _block(translator, options, following, partial(queue.poll, request)):
+            yield from translator.translations(block, options)
         if request.reader_error:
             raise request.reader_error
     finally:
         queue.close_request(request)
 
 
+def _opened(
+    translator: Translator,
+    options: CallOptions,
+    queue: RequestQueue,
+    on_change: Callable[[], None] = lambda: None,
+) -> Request:
+    """Return a new request in `queue`. `on_change` is called as in `RequestQueue.open`."""
+    search = searched(options.search, translator.scorer)
+    return queue.open(search, translator.config.input.window, on_change)
+
+
+def _cut_by(translator: Translator, options: CallOptions) -> Callable[[int, str], Line]:
+    """Return what cuts a raw line of a number into sentences."""
+    return partial(translator.segmenter.line, options=options)
+
+
 def _block(
-    translator: Translator, queue: RequestQueue, request: Request, before_waiting: Callable[[], None]
-) -> list[Done]:
-    """Wait for the next line. Return it and all lines after it that are finished and that the scorer should
-    rank together, or [] at the end. A command starts once per block, so wait for a full block."""
-    search, limit = translator.config.search, 1
-    following: Callable[[], Done | None] = partial(queue.poll, request)
+    translator: Translator,
+    options: CallOptions,
+    wait: Callable[[], FinishedLine | None],
+    poll: Callable[[], FinishedLine | None],
+) -> list[FinishedLine]:
+    """Wait for the next line. Return it and the finished lines after it that the scorer ranks with it.
+
+    Return [] at the end. A command as the scorer starts once per block, so wait for a full block. `wait`
+    waits for the next line, and `poll` returns it only if it is finished.
+    """
+    limit, following = 1, poll
     if isinstance(translator.scorer, CommandScorer):
-        limit, following = translator.config.input.window, partial(queue.next, request, before_waiting)
+        limit, following = translator.config.input.window, wait
     elif translator.scorer:
-        limit = max(1, BLOCK // search.slots)
-    block = [done] if (done := queue.next(request, before_waiting)) else []
+        limit = max(1, BLOCK // options.search.slots)
+    block = [done] if (done := wait()) else []
     with suppress(Exception):  # the next call raises it, after the translations of these lines
         while block and len(block) < limit and (done := following()):
             block.append(done)
     return block
 
 
-def read_lines(translator: Translator, queue: RequestQueue, request: Request, lines: Iterable[str]) -> None:
-    """Run the reader thread: prepare `lines` and add them to `request`, until the lines or the request end.
-    Instead of raising an error, end the request with the error."""
-    try:
-        for number, raw in enumerate(lines, start=1):
-            # If Python ends while a daemon thread runs SentencePiece's C++ code, the process crashes. So
-            # `close_request` waits for this lock, after which no thread enters the tokenizer.
-            with request.reading:
-                line = translator.line(number, raw) if queue.is_open(request) else None
-            if line is None or not queue.add(request, line):
-                return
-        queue.end(request)
-    except BaseException as error:
-        # Any error: otherwise the caller would wait forever.
-        queue.end(request, error)
-
-
 async def async_stream(
-    translator: Translator, queue: RequestQueue, lines: Iterable[str]
+    translator: Translator, options: CallOptions, queue: RequestQueue, lines: Iterable[str]
 ) -> AsyncGenerator[Translation]:
     """Yield the translations of `lines` like `stream`, without blocking the event loop. When the generator is
     closed or cancelled, remove its sentences from `queue` at once."""
@@ -89,20 +99,24 @@ async def async_stream(
         with suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(changed.set)
 
-    window = translator.config.input.window
-    request = queue.open(searched(translator.config.search, translator.scorer), window, wake)
-    counted = isinstance(lines, Sequence) and len(lines) <= window
+    request = _opened(translator, options, queue, wake)
+    counted = isinstance(lines, Sequence) and len(lines) <= request.window
     short = counted and sum(map(len, lines)) <= SHORT_CHARACTERS and not translator.scorer
+
+    def poll_all() -> list[Translation]:
+        finished = [*iter(partial(queue.poll, request), None)]
+        return translator.translations(finished, options)
+
     try:
+        reading = request, lines, _cut_by(translator, options)
         if short:
-            read_lines(translator, queue, request, lines)
+            queue.read_lines(*reading)
         else:
             # Not a daemon: the thread ends soon after the request does.
-            threading.Thread(target=read_lines, args=(translator, queue, request, lines)).start()
+            threading.Thread(target=queue.read_lines, args=reading).start()
         while request.error or not request.ended:
             changed.clear()
-            arguments = (translator, queue, request)
-            translations = _poll_all(*arguments) if short else await asyncio.to_thread(_poll_all, *arguments)
+            translations = poll_all() if short else await asyncio.to_thread(poll_all)
             for translation in translations:
                 yield translation
             if not translations and not request.ended:
@@ -111,8 +125,3 @@ async def async_stream(
             raise request.reader_error
     finally:
         queue.drop(request)
-
-
-def _poll_all(translator: Translator, queue: RequestQueue, request: Request) -> list[Translation]:
-    """Return all finished translations of `request` that were not returned yet, in order, if any."""
-    return translator.translations([*iter(partial(queue.poll, request), None)])

@@ -26,7 +26,8 @@ from nmt_cli.interop.importing import read
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.ragged import Layout
 from nmt_cli.text.tokenizers import Tokenizers, load_tokenizers
-from nmt_cli.translation.translator import Translation, Translator
+from nmt_cli.translation.lines import Translation
+from nmt_cli.translation.translator import Translator
 from tests.checks import refusal
 from tests.interop.fake_hub import FakeHub, Repository, served, used
 

@@ -20,10 +20,13 @@ from nmt_cli.engine.search import Done, EngineSearch
 from nmt_cli.runtime.threads import available_cores
 from nmt_cli.scoring.command import CommandScorer
 from nmt_cli.text.tokenizer import Tokenizer
+from nmt_cli.translation.call_options import CallOptions
+from nmt_cli.translation.lines import Line, Translation
 from nmt_cli.translation.loading import Loaded
+from nmt_cli.translation.segmenter import Segmenter
 from nmt_cli.translation.stream import stream
 from nmt_cli.translation.text.ranking import Scorer
-from nmt_cli.translation.translator import Line, Translation, Translator
+from nmt_cli.translation.translator import Translator
 from nmt_cli.translation.workers.pool import Workers
 from nmt_cli.translation.workers.queue import RequestQueue
 from tests.translation.conftest import GREEDY
@@ -47,7 +50,7 @@ def streamed(copier: Loaded) -> Streamed:
         config = replace(GREEDY, input=InputConfig(window=window), search=search)
         translator = Translator(copier.translator.tokenizers, copier.models, config, scorer=scorer)
         with closing(Workers([lambda: copier.decoder] * workers, "fork")) as pool:
-            yield from stream(translator, pool.queue, lines, before_waiting)
+            yield from stream(translator, translator.options(), pool.queue, lines, before_waiting)
 
     return streamed
 
@@ -267,7 +270,7 @@ def test_a_thread_interrupted_at_its_start_does_no_work(
             raise KeyboardInterrupt
 
     monkeypatch.setattr(threading.Thread, "start", start)
-    monkeypatch.setattr(Translator, "line", lambda *_: worked.append("line"))
+    monkeypatch.setattr(Segmenter, "line", lambda *_: worked.append("line"))
     monkeypatch.setattr(EngineSearch, "join", lambda *_: worked.append("search"))
     with pytest.raises(KeyboardInterrupt):
         list(streamed(iter(["abc"]), workers=1))
@@ -276,16 +279,16 @@ def test_a_thread_interrupted_at_its_start_does_no_work(
 
 
 def test_closing_waits_for_the_tokenizer(streamed: Streamed, monkeypatch: pytest.MonkeyPatch) -> None:
-    cut, cutting, go_on, log = Translator.line, threading.Event(), threading.Event(), []
+    cut, cutting, go_on, log = Segmenter.line, threading.Event(), threading.Event(), []
 
-    def slowly(translator: Translator, number: int, raw: str) -> Line:
+    def slowly(segmenter: Segmenter, number: int, raw: str, options: CallOptions) -> Line:
         if number == 2:
             cutting.set()
             go_on.wait(PATIENCE)
             log.append("cut")
-        return cut(translator, number, raw)
+        return cut(segmenter, number, raw, options)
 
-    monkeypatch.setattr(Translator, "line", slowly)
+    monkeypatch.setattr(Segmenter, "line", slowly)
     translations = streamed(iter(["abc"] * 100))
     next(translations)
     assert cutting.wait(PATIENCE)

@@ -10,9 +10,10 @@ from nmt_cli.decoding.config import InputConfig, SearchConfig
 from nmt_cli.decoding.search.hypotheses import Hypothesis
 from nmt_cli.errors import UserError
 from nmt_cli.scoring.confidence import Calibration
+from nmt_cli.translation.lines import MAX_PARTS, Line
 from nmt_cli.translation.loading import Loaded, load
-from nmt_cli.translation.text.glossary import Glossary
-from nmt_cli.translation.translator import MAX_PARTS, Translator
+from nmt_cli.translation.text.model_glossary import Glossary
+from nmt_cli.translation.translator import Trained, Translator
 from tests.translation.conftest import GREEDY, ON_CPU
 
 TERMS = {"ab": ["x" * 40]}
@@ -23,8 +24,13 @@ def translator(copier: Loaded, **settings: object) -> Translator:
     return Translator(copier.translator.tokenizers, copier.models, config)
 
 
+def cut(translator: Translator, number: int, raw: str) -> Line:
+    """Return a line cut into sentences with the settings of `translator`."""
+    return translator.segmenter.line(number, raw, translator.options())
+
+
 def test_a_line_is_one_sentence_without_end_mark(copier: Loaded) -> None:
-    line = copier.translator.line(7, " ab  c ")
+    line = cut(copier.translator, 7, " ab  c ")
     assert (line.number, line.raw, line.pieces, line.too_long) == (7, " ab  c ", 4, False)
     (sentence,) = line.sentences
     tokenizer = copier.translator.tokenizers.source
@@ -33,15 +39,15 @@ def test_a_line_is_one_sentence_without_end_mark(copier: Loaded) -> None:
 
 @pytest.mark.parametrize("raw", ["", "  \t "])
 def test_a_line_without_words_has_no_sentence_and_no_text(copier: Loaded, raw: str) -> None:
-    line = copier.translator.line(1, raw)
+    line = cut(copier.translator, 1, raw)
     assert not line.sentences
-    (translation,) = copier.translator.translations([(line, [])])
+    (translation,) = copier.translator.translations([(line, [])], copier.options())
     assert (translation.text, translation.candidates, translation.failed) == ("", [], False)
 
 
 def test_a_too_long_line_is_translated_in_parts(copier: Loaded) -> None:
     text = f"{'a' * 40}. {'b' * 40}."
-    line = copier.translator.line(2, text)
+    line = cut(copier.translator, 2, text)
     assert line.too_long
     assert [sentence.key for sentence in line.sentences] == [2 * MAX_PARTS, 2 * MAX_PARTS + 1]
     (translation,) = copier.translator.translate(copier.decoder, [text])
@@ -52,7 +58,7 @@ def test_a_too_long_line_is_translated_in_parts(copier: Loaded) -> None:
 @pytest.mark.parametrize(("rule", "count"), [("split", 3), ("cut", 1), ("skip", 0)])
 def test_a_too_long_line_is_split_or_cut_or_skipped(copier: Loaded, rule: str, count: int) -> None:
     sentences = [f"{letter * 40}." for letter in "abc"]
-    line = translator(copier, too_long=rule).line(1, " ".join(sentences))
+    line = cut(translator(copier, too_long=rule), 1, " ".join(sentences))
     decode = copier.translator.tokenizers.source.decode
     assert [decode(one.tokens) for one in line.sentences] == sentences[:count]
     assert line.too_long
@@ -61,11 +67,11 @@ def test_a_too_long_line_is_split_or_cut_or_skipped(copier: Loaded, rule: str, c
 def test_a_line_with_more_sentences_than_keys_is_refused(
     copier: Loaded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nmt_cli.translation.translator.MAX_PARTS", 2)
+    monkeypatch.setattr("nmt_cli.translation.segmenter.MAX_PARTS", 2)
     by_sentence = translator(copier, sentences="split")
-    assert len(by_sentence.line(1, "One. Two.").sentences) == 2
+    assert len(cut(by_sentence, 1, "One. Two.").sentences) == 2
     with pytest.raises(UserError, match="line 1 has 3 sentences, more than 2"):
-        by_sentence.line(1, "One. Two. Three.")
+        cut(by_sentence, 1, "One. Two. Three.")
 
 
 @pytest.mark.parametrize("rule", ["split", "cut"])
@@ -76,10 +82,10 @@ def test_a_line_that_requires_more_tokens_than_the_model_can_write_is_refused(
     (fitting,) = with_prefix.translate(copier.decoder, [f"a\t{'x' * 63}"])
     assert fitting.text == "x" * 63
     with pytest.raises(UserError, match=r"line 7 .* 64 tokens .* at most 63.*input\.too_long=skip"):
-        with_prefix.line(7, f"a\t{'x' * 64}")
-    with_terms = with_prefix.searching(GREEDY.search, glossary=Glossary(copier.translator.tokenizers, TERMS))
+        cut(with_prefix, 7, f"a\t{'x' * 64}")
+    options = with_prefix.options(glossary=Glossary(copier.translator.tokenizers, TERMS))
     with pytest.raises(UserError, match=r"line 2 .* at most 63"):
-        with_terms.line(2, f"ab\t{'x' * 40}")
+        with_prefix.segmenter.line(2, f"ab\t{'x' * 40}", options)
 
 
 def test_a_line_that_requires_too_many_tokens_is_skipped(copier: Loaded) -> None:
@@ -91,21 +97,21 @@ def test_a_line_that_requires_too_many_tokens_is_skipped(copier: Loaded) -> None
 
 def test_text_after_a_tab_begins_the_translation_of_the_first_part(copier: Loaded) -> None:
     with_prefix = translator(copier, prefix=True)
-    line = with_prefix.line(1, f"{'a' * 70}\tx")
+    line = cut(with_prefix, 1, f"{'a' * 70}\tx")
     assert [len(sentence.prefix) for sentence in line.sentences] == [1, 0]
     assert line.raw == "a" * 70
-    assert with_prefix.line(1, "a\t☃").prefix_unknown
-    assert not with_prefix.line(1, "a\tx").prefix_unknown
+    assert cut(with_prefix, 1, "a\t☃").prefix_unknown
+    assert not cut(with_prefix, 1, "a\tx").prefix_unknown
 
 
 def test_scores_of_parts_are_summed_and_candidates_keep_their_order(copier: Loaded) -> None:
-    line = copier.translator.line(1, f"{'a' * 40}. {'b' * 40}.")
+    line = cut(copier.translator, 1, f"{'a' * 40}. {'b' * 40}.")
     ids = copier.translator.tokenizers.target.encode("xy")
     parts = [
         [Hypothesis(ids, -1.0, [-0.5, -0.25, -0.25]), Hypothesis(ids[:1], -2.0, [-1.0, -1.0])],
         [Hypothesis(ids[:1], -3.0, [-1.0, -2.0]), Hypothesis(ids, -4.0, [-2.0, -1.0, -1.0])],
     ]
-    (translation,) = copier.translator.translations([(line, parts)])
+    (translation,) = copier.translator.translations([(line, parts)], copier.options())
     assert [(one.text, one.score, one.log_probability) for one in translation.candidates] == [
         ("xy x", -4.0, -4.0),
         ("x xy", -6.0, -6.0),
@@ -113,15 +119,17 @@ def test_scores_of_parts_are_summed_and_candidates_keep_their_order(copier: Load
 
 
 def test_a_line_fails_if_a_part_does_not_fit_into_memory(copier: Loaded) -> None:
-    line = copier.translator.line(1, f"{'a' * 40}. {'b' * 40}.")
-    (translation,) = copier.translator.translations([(line, [[Hypothesis([5], -1.0, [-1.0, -1.0])], None])])
+    line = cut(copier.translator, 1, f"{'a' * 40}. {'b' * 40}.")
+    found = [Hypothesis([5], -1.0, [-1.0, -1.0])]
+    (translation,) = copier.translator.translations([(line, [found, None])], copier.options())
     assert (translation.failed, translation.text, translation.flags) == (True, "", ())
 
 
 def test_banned_texts_do_not_occur_and_unknown_ones_are_ignored(copier: Loaded) -> None:
     search = SearchConfig(beam=4, ban=("bc", "☃"))
-    free, strict = copier.translator, copier.translator.searching(search)
-    (free_one,), (strict_one,) = (one.translate(copier.decoder, ["abcd"]) for one in (free, strict))
+    free, strict = copier.options(), copier.options(search)
+    translate = copier.translator.translate
+    (free_one,), (strict_one,) = (translate(copier.decoder, ["abcd"], one) for one in (free, strict))
     assert free_one.text == "abcd"
     assert "bc" not in strict_one.text
     assert len(strict.banned) == 1
@@ -129,14 +137,14 @@ def test_banned_texts_do_not_occur_and_unknown_ones_are_ignored(copier: Loaded) 
 
 def test_a_line_is_split_into_sentences_on_request(copier: Loaded) -> None:
     text = "abc de. Fg h! ij"
-    kept_line, split = (translator(copier, sentences=how).line(1, text) for how in ("keep", "split"))
+    kept_line, split = (cut(translator(copier, sentences=how), 1, text) for how in ("keep", "split"))
     assert len(kept_line.sentences) == 1
     tokenizer = copier.translator.tokenizers.source
     parts = ["abc de.", "Fg h! ij"]  # a sentence does not end before a small letter
     assert [list(sentence.tokens) for sentence in split.sentences] == list(map(tokenizer.encode, parts))
     assert not split.too_long
     assert split.pieces == sum(len(sentence.tokens) for sentence in split.sentences)
-    long = translator(copier, sentences="split").line(1, f"Ab. {'C ' * 40}cd. De.")
+    long = cut(translator(copier, sentences="split"), 1, f"Ab. {'C ' * 40}cd. De.")
     texts = [tokenizer.decode(sentence.tokens) for sentence in long.sentences]
     assert long.too_long and len(texts) > 3
     assert (texts[0], texts[-1]) == ("Ab.", "De.")
@@ -194,7 +202,10 @@ def test_confidence_is_the_geometric_mean_of_the_token_probabilities_or_calibrat
         scores = one.candidates[0].token_scores if one.candidates else [0.0]
         assert one.confidence == pytest.approx(float(np.exp(np.mean(scores))))
     halved = Translator(
-        copier.translator.tokenizers, copier.models, GREEDY, calibration=Calibration([0.0, 1.0], [0.0, 0.5])
+        copier.translator.tokenizers,
+        copier.models,
+        GREEDY,
+        Trained(calibration=Calibration([0.0, 1.0], [0.0, 0.5])),
     )
     calibrated = halved.translate(copier.decoder, lines)
     assert [one.confidence for one in calibrated if one.candidates] == pytest.approx(

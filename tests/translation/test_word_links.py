@@ -6,8 +6,8 @@ from nmt_cli.decoding.search.hypotheses import Hypothesis, Sentence
 from nmt_cli.text.config import Kind, TextConfig, TokenizerConfig
 from nmt_cli.text.placeholders import family, restored
 from nmt_cli.text.tokenizers import Recipe, Tokenizers, learn_tokenizers
+from nmt_cli.translation.lines import Candidate, Line
 from nmt_cli.translation.pairs import word_links
-from nmt_cli.translation.translator import Candidate, Line, Prepared
 
 LINES = ["a cat sat on it", "cats sat {}", "Hello , world ! Don 't"]
 
@@ -34,12 +34,14 @@ def links(
         return tokenizers.source.encode(tokenizers.source.prepare(text))
 
     symbols = values or {}
-    prepared = [Prepared(one, encoded(one), " ", symbols, restored(one, symbols)) for one in sources]
     parts = [Hypothesis(encoded(text), 0.0, []) for text in targets]
-    sentences = [Sentence(number, one.ids) for number, one in enumerate(prepared)]
+    sentences = [
+        Sentence(number, encoded(one), raw=restored(one, symbols), values=symbols)
+        for number, one in enumerate(sources)
+    ]
     raw, text = line or restored(" ".join(sources), symbols), restored(" ".join(targets), symbols)
     candidate = Candidate(text=text, score=0.0, parts=parts, tokens=[], token_scores=[])
-    read = Line(1, raw, sentences, 0, too_long=False, prefix_unknown=False, prepared=prepared)
+    read = Line(1, raw, sentences, 0, too_long=False, prefix_unknown=False)
     return word_links(tokenizers, read, candidate, aligned)
 
 

@@ -51,9 +51,9 @@ from nmt_cli.translation.incoming import lines_of
 if TYPE_CHECKING:
     from nmt_cli.api import Model
     from nmt_cli.cli.reports.translation_output import AttentionPage, TranslationReporter
-    from nmt_cli.translation.text.glossary import Glossary
+    from nmt_cli.translation.lines import Translation
+    from nmt_cli.translation.text.model_glossary import Glossary
     from nmt_cli.translation.text.ranking import Scorer
-    from nmt_cli.translation.translator import Translation
 
 LONGEST_HELD = 1 << 26
 """The maximum number of bytes of a line on stdin. A longer line gets an empty translation."""

@@ -19,8 +19,8 @@ from nmt_cli.translation.attention_page import write_attention_page
 from nmt_cli.translation.checks.input_checks import OddInput
 from nmt_cli.translation.checks.notes import Noted
 from nmt_cli.translation.checks.output_checks import Degenerate
+from nmt_cli.translation.lines import Candidate, Translation
 from nmt_cli.translation.pairs import word_links
-from nmt_cli.translation.translator import Candidate, Translation
 from nmt_cli.units import counted, duration
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from nmt_cli.serving.refused import Refused
 from nmt_cli.serving.service import Service
 from nmt_cli.serving.store import StoredGlossary
 from nmt_cli.text.glossary import Terms, terms_of
-from nmt_cli.translation.text.glossary import Glossary
+from nmt_cli.translation.text.model_glossary import Glossary
 
 MAX_TERMS, MAX_TERMS_IN_REQUEST = 10_000, 1000
 MAX_FORMS = 50

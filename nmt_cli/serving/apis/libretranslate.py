@@ -16,7 +16,7 @@ from nmt_cli.serving.refused import Refused
 from nmt_cli.serving.service import Service
 from nmt_cli.serving.texts.documents import Documents, Job, TranslatedText, alignment
 from nmt_cli.text.markup import Dialect
-from nmt_cli.translation.translator import Translation
+from nmt_cli.translation.lines import Translation
 
 AUTO = "auto"
 Guess = tuple[str, float]

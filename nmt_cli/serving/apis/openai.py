@@ -14,7 +14,7 @@ from nmt_cli.serving.directions import Direction
 from nmt_cli.serving.refused import Refused
 from nmt_cli.serving.service import Service
 from nmt_cli.serving.texts.documents import Documents, Job
-from nmt_cli.translation.translator import Translation
+from nmt_cli.translation.lines import Translation
 
 DONE = "[DONE]"
 

@@ -14,9 +14,9 @@ from nmt_cli.text.markup import Block
 from nmt_cli.text.tag_placement import UNIT, Shares
 from nmt_cli.translation.document import Document, Join, Split
 from nmt_cli.translation.document import cut as cut_document
-from nmt_cli.translation.text.glossary import Glossary
+from nmt_cli.translation.lines import Translation
+from nmt_cli.translation.text.model_glossary import Glossary
 from nmt_cli.translation.text.unit_shares import links
-from nmt_cli.translation.translator import Translation
 
 LINE_BREAKS = re.compile(r"(\s*\n\s*)")
 

@@ -25,7 +25,7 @@ MAX_PAIRS = 4096
 """Maximum number of pairs of translations that COMET compares at once. A pair takes tens of kilobytes."""
 
 
-class Choice(NamedTuple):
+class Alternatives(NamedTuple):
     """A source sentence and the hypotheses to choose among, at least one, with their texts."""
 
     source: str
@@ -33,7 +33,9 @@ class Choice(NamedTuple):
     texts: Sequence[str]
 
 
-def expected_scores(choices: Sequence[Choice], search: SearchConfig, comet: Comet | None) -> list[Numbers]:
+def expected_scores(
+    choices: Sequence[Alternatives], search: SearchConfig, comet: Comet | None
+) -> list[Numbers]:
     """Return for each choice the expected score of its hypotheses, [N]. All hypotheses are references,
     weighted by probability, or equally for samples. The metric `search.mbr` is "chrf" on texts, "bleu" on
     tokens, "comet", or "comet-aggregated", whose only reference is the weighted mean of their vectors."""

@@ -1,16 +1,17 @@
 """The choice among the hypotheses of a sentence, by agreement with each other or by a scorer."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from nmt_cli.decoding.config import SearchConfig
-from nmt_cli.decoding.search.hypotheses import Hypothesis
+from nmt_cli.decoding.search.hypotheses import Hypothesis, Sentence
 from nmt_cli.errors import UserError
 from nmt_cli.scoring.command import CommandScorer
 from nmt_cli.scoring.neural.comet import Comet
-from nmt_cli.translation.text.consensus import Choice, Numbers, expected_scores
+from nmt_cli.translation.lines import FinishedLine
+from nmt_cli.translation.text.consensus import Alternatives, Numbers, expected_scores
 
 Scorer = Comet | CommandScorer
 
@@ -50,7 +51,28 @@ def searched(search: SearchConfig, scorer: Scorer | None) -> SearchConfig:
     return replace(search, n_best=search.slots) if scorer else search
 
 
-def rank(choices: Sequence[Choice], search: SearchConfig, scorer: Scorer | None) -> list[list[Hypothesis]]:
+def ranked(
+    lines: Sequence[FinishedLine],
+    search: SearchConfig,
+    scorer: Scorer | None,
+    text: Callable[[Sentence, Hypothesis], str],
+) -> list[FinishedLine]:
+    """Return `lines` with the best hypotheses of each sentence, best first, as `rank` returns them. All
+    sentences are ranked together, since a scorer is faster with many. `text` gives the text of a
+    hypothesis."""
+    alternatives = [
+        Alternatives(sentence.raw, part, [text(sentence, each) for each in part])
+        for line, parts in lines
+        for sentence, part in zip(line.sentences, parts, strict=True)
+        if part
+    ]
+    best = iter(rank(alternatives, search, scorer))
+    return [(line, [next(best) if part else part for part in parts]) for line, parts in lines]
+
+
+def rank(
+    choices: Sequence[Alternatives], search: SearchConfig, scorer: Scorer | None
+) -> list[list[Hypothesis]]:
     """Return the `search.n_best` best hypotheses of each choice, best first, with their `rank_score`. It is
     the expected score for minimum Bayes risk, else that of `scorer` given the source."""
     if not choices:
@@ -68,7 +90,7 @@ def rank(choices: Sequence[Choice], search: SearchConfig, scorer: Scorer | None)
     return best
 
 
-def _scores(choices: Sequence[Choice], scorer: Scorer) -> list[Numbers]:
+def _scores(choices: Sequence[Alternatives], scorer: Scorer) -> list[Numbers]:
     """Return the score of each hypothesis by `scorer`, [N] for each choice. Score equal pairs once."""
     pairs = [*dict.fromkeys((one.source, text) for one in choices for text in one.texts)]
     sources, texts = ([*column] for column in zip(*pairs, strict=True))

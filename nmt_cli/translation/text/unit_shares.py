@@ -23,18 +23,18 @@ def unit_shares(
     tokenizers: Tokenizers,
     line: str,
     sentences: Sequence[Sentence],
-    values: Sequence[Values],
     translation: str,
     hypotheses: Sequence[Hypothesis],
 ) -> Shares:
     """Return the alignment of the units of a raw `line` and its `translation`.
 
-    `sentences` and `hypotheses` are their parts, and `values` has the placeholders of each. A target unit has
-    the attention of its first token, which aligns better than its other tokens. A source unit has the sum
-    over its tokens, in relation to its sum over the translation. Without attention, there are no shares.
+    `sentences` and `hypotheses` are their parts. A target unit has the attention of its first token, which
+    aligns better than its other tokens. A source unit has the sum over its tokens, in relation to its sum
+    over the translation. Without attention, there are no shares.
     """
     spans_S, spans_T = units(line), units(translation)
     sources, targets = ([one.tokens for one in parts] for parts in (sentences, hypotheses))
+    values = [sentence.values for sentence in sentences]
     bounds_S, bounds_T = (
         np.cumsum([0, *(end - start for start, end in spans)]) for spans in (spans_S, spans_T)
     )

@@ -8,7 +8,7 @@ consist of sentences of similar length. A turn is the work of a worker until its
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import count
@@ -16,7 +16,7 @@ from itertools import count
 from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.decoding.search.hypotheses import Hypothesis, Sentence
 from nmt_cli.errors import UserError
-from nmt_cli.translation.translator import Done, Line, line_number
+from nmt_cli.translation.lines import FinishedLine, Line, line_number
 from nmt_cli.translation.workers.request import Request
 from nmt_cli.translation.workers.worker import Counts
 
@@ -35,8 +35,8 @@ class Closed(Exception):
 
 class RequestQueue:
     """All open requests and their waiting sentences. Any thread may call any method. Callers use `open`,
-    `next`, `poll`, `drop` and `close_request`. Reader threads use `add`, `end` and `is_open`. Worker threads
-    use the other methods, of which some are those of a `decoding.batch.Queue`."""
+    `next`, `poll`, `drop` and `close_request`. Reader threads use `read_lines`. Worker threads use the other
+    methods, of which some are those of a `decoding.batch.Queue`."""
 
     def __init__(self, workers: int) -> None:
         """`workers` is the number of worker threads that share the sentences."""
@@ -119,6 +119,26 @@ class RequestQueue:
             self._requests[request.number] = request
             return request
 
+    def read_lines(self, request: Request, lines: Iterable[str], cut: Callable[[int, str], Line]) -> None:
+        """Add `lines` to `request`, until the lines or the request end. This is all that a reader thread
+        does.
+
+        Instead of raising an error, end the request with the error. `cut` gets the number of a line, from 1,
+        and its text, and cuts it into sentences.
+        """
+        try:
+            for number, raw in enumerate(lines, start=1):
+                # If Python ends while a daemon thread runs SentencePiece's C++ code, the process crashes. So
+                # `close_request` waits for this lock, after which no thread enters the tokenizer.
+                with request.reading:
+                    line = cut(number, raw) if self.is_open(request) else None
+                if line is None or not self.add(request, line):
+                    return
+            self.end(request)
+        except BaseException as error:
+            # Any error: otherwise the caller would wait forever.
+            self.end(request, error)
+
     def add(self, request: Request, line: Line) -> bool:
         """Wait until `line` is within the window. Add it, or return False if request or queue is closed."""
         with self._locked():
@@ -136,7 +156,7 @@ class RequestQueue:
             request.complete, request.reader_error = True, error
             request.notify()
 
-    def next(self, request: Request, before_waiting: Callable[[], None]) -> Done | None:
+    def next(self, request: Request, before_waiting: Callable[[], None]) -> FinishedLine | None:
         """Wait for the next line of a request, and return it with its hypotheses, or None at the end. Before
         waiting, call `before_waiting` without the lock. Raise the error that ended the request or the
         workers after all finished lines before it, and `RuntimeError` if the queue is closed."""
@@ -148,12 +168,12 @@ class RequestQueue:
                 request.changed.wait()
             return done
 
-    def poll(self, request: Request) -> Done | None:
+    def poll(self, request: Request) -> FinishedLine | None:
         """Return the next line and hypotheses, or None if unfinished. Never wait. Raise errors as `next`."""
         with self._locked():
             return self._poll(request)
 
-    def _poll(self, request: Request) -> Done | None:
+    def _poll(self, request: Request) -> FinishedLine | None:
         error = request.error or self._error
         if self.closed and not error:
             raise RuntimeError("the model was closed. Load it again.")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from nmt_cli.decoding.batch import take_longest
 from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.decoding.search.hypotheses import Hypothesis, Sentence
-from nmt_cli.translation.translator import Line, line_number
+from nmt_cli.translation.lines import Line, line_number
 
 
 @dataclass(slots=True)

@@ -24,7 +24,7 @@ from nmt_cli.errors import UserError
 from nmt_cli.runtime.processes import StartMethod
 from nmt_cli.text.vocabulary import Numbering
 from nmt_cli.translation.checks.output_checks import Flag
-from nmt_cli.translation.translator import Candidate, Line, Translation
+from nmt_cli.translation.lines import Candidate, Line, Translation
 from nmt_cli.translation.workers import pool as workers
 from nmt_cli.translation.workers.worker import Load
 from tests.cli.conftest import Nmt, assert_one_line

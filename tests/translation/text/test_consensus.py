@@ -15,7 +15,7 @@ from nmt_cli.decoding.attention_maps import source_attention
 from nmt_cli.decoding.config import SearchConfig, TranslateConfig
 from nmt_cli.decoding.search.hypotheses import Hypothesis
 from nmt_cli.translation.loading import load
-from nmt_cli.translation.text.consensus import Choice, bleu, chrf, probabilities
+from nmt_cli.translation.text.consensus import Alternatives, bleu, chrf, probabilities
 from nmt_cli.translation.text.ranking import rank
 
 BLEU_OF = BLEU(smooth_method="add-k", smooth_value=1, tokenize="none", effective_order=True, force=True)
@@ -48,7 +48,7 @@ def hypothesis(row: Sequence[int], score: float) -> Hypothesis:
 def ranked(
     hypotheses: Sequence[Hypothesis], search: SearchConfig, text: Callable[[Hypothesis], str]
 ) -> list[Hypothesis]:
-    (best,) = rank([Choice("", hypotheses, [text(one) for one in hypotheses])], search, None)
+    (best,) = rank([Alternatives("", hypotheses, [text(one) for one in hypotheses])], search, None)
     return best
 
 
@@ -111,7 +111,7 @@ def test_the_whole_beam_is_ranked(made_models: Path, measure: Any) -> None:
     lines = ["abcde ab", "d", "", f"{'a' * 40}. {'b' * 40}."]
     every = loaded.translator.translate(loaded.decoder, lines)
     search = replace(plain.search, mbr=measure, n_best=2)
-    taken = loaded.translator.searching(search).translate(loaded.decoder, lines)
+    taken = loaded.translator.translate(loaded.decoder, lines, loaded.options(search))
     decode = loaded.translator.tokenizers.target.decode
     for plain_one, taken_one in zip(every, taken, strict=True):
         parts = zip(*(one.parts for one in plain_one.candidates), strict=True)
@@ -124,8 +124,8 @@ def test_the_whole_beam_is_ranked(made_models: Path, measure: Any) -> None:
 def test_every_translation_is_aligned_since_each_may_be_the_best(made_models: Path) -> None:
     search = SearchConfig(beam=3, n_best=3, mbr="chrf")
     loaded = load([made_models / "copies"], TranslateConfig(search=search), "cpu", 1, 1, "fp32")
-    aligning = loaded.translator.searching(search, aligned=True)
-    for one in aligning.translate(loaded.decoder, ["abcde ab", "", "d"]):
+    options = loaded.options(search, aligned=True)
+    for one in loaded.translator.translate(loaded.decoder, ["abcde ab", "", "d"], options):
         for candidate in one.candidates:
             (sentence,), (part,) = one.line.sentences, candidate.parts
             (expected_TS,) = source_attention(loaded.models[0], [(sentence.tokens, part.tokens)])

@@ -22,9 +22,10 @@ from nmt_cli.errors import UserError
 from nmt_cli.scoring.command import CommandScorer
 from nmt_cli.scoring.neural.comet import Comet
 from nmt_cli.scoring.neural.network import Network
+from nmt_cli.translation.lines import FinishedLine
 from nmt_cli.translation.loading import Loaded
 from nmt_cli.translation.text import consensus
-from nmt_cli.translation.text.consensus import Choice, probabilities
+from nmt_cli.translation.text.consensus import Alternatives, probabilities
 from nmt_cli.translation.text.ranking import Scorer, check_scorer, rank
 from nmt_cli.translation.translator import Translator
 from tests.cli.conftest import Nmt, assert_one_line
@@ -74,7 +75,7 @@ def translator(
     return Translator(copier.translator.tokenizers, copier.models, config, scorer=scorer)
 
 
-def choices(count: int, seed: int) -> list[Choice]:
+def choices(count: int, seed: int) -> list[Alternatives]:
     """Return sources with hypotheses, of which some are equal, and some equal those of other sources."""
     chosen, made = random.Random(seed), lines(12, seed)
     rows = []
@@ -82,11 +83,11 @@ def choices(count: int, seed: int) -> list[Choice]:
         texts = chosen.choices(made, k=chosen.randint(1, 9))
         scores = sorted((chosen.uniform(-3, 0) for _ in texts), reverse=True)
         hypotheses = [Hypothesis([n, n], score, [score / 3] * 3) for n, score in enumerate(scores)]
-        rows.append(Choice(chosen.choice(made), hypotheses, texts))
+        rows.append(Alternatives(chosen.choice(made), hypotheses, texts))
     return rows
 
 
-def assert_ranked(found: Sequence[Hypothesis], choice: Choice, expected: Sequence[float]) -> None:
+def assert_ranked(found: Sequence[Hypothesis], choice: Alternatives, expected: Sequence[float]) -> None:
     """Check that `found` has the hypotheses of `choice` in descending order of their `expected` scores."""
     score_of = {one.tokens[0]: value for one, value in zip(choice.hypotheses, expected, strict=True)}
     assert [one.rank_score for one in found] == pytest.approx(
@@ -179,9 +180,11 @@ def test_the_sentences_of_a_line_are_ranked_separately(copier: Loaded, kiwi: Com
     by_sentence = translator(copier, SEARCH, kiwi, InputConfig(sentences="split"))
     sources, texts = ["One two.", "Three four.", "Five"], [("a", "bcd"), ("x y", "zz"), ("b", "u", "vw")]
     beams = [beam_of(copier, *each) for each in texts]
-    (whole,) = by_sentence.translations([(by_sentence.line(1, " ".join(sources)), beams)])
-    lines = [by_sentence.line(number, text) for number, text in enumerate(sources, start=1)]
-    alone = by_sentence.translations([(line, [beam]) for line, beam in zip(lines, beams, strict=True)])
+    options, cut = by_sentence.options(), by_sentence.segmenter.line
+    (whole,) = by_sentence.translations([(cut(1, " ".join(sources), options), beams)], options)
+    lines = [cut(number, text, options) for number, text in enumerate(sources, start=1)]
+    finished = [(line, [beam]) for line, beam in zip(lines, beams, strict=True)]
+    alone = by_sentence.translations(finished, options)
     assert whole.text == " ".join(one.text for one in alone)
     best = [
         max(kiwi.score([source] * len(each), each, None)) for source, each in zip(sources, texts, strict=True)
@@ -192,9 +195,11 @@ def test_the_sentences_of_a_line_are_ranked_separately(copier: Loaded, kiwi: Com
 
 def test_a_line_that_does_not_fit_into_memory_fails_alone(copier: Loaded, kiwi: Comet) -> None:
     reranking = translator(copier, SEARCH, kiwi)
-    made = [reranking.line(number, text) for number, text in enumerate(["ab", "", "cd"], start=1)]
+    options, cut = reranking.options(), reranking.segmenter.line
+    made = [cut(number, text, options) for number, text in enumerate(["ab", "", "cd"], start=1)]
     beam = beam_of(copier, "ab", "c")
-    failed, empty, good = reranking.translations([(made[0], [None]), (made[1], []), (made[2], [beam])])
+    finished: list[FinishedLine] = [(made[0], [None]), (made[1], []), (made[2], [beam])]
+    failed, empty, good = reranking.translations(finished, options)
     assert (failed.failed, failed.candidates, empty.failed, empty.text) == (True, [], False, "")
     assert good.candidates
     assert good.candidates[0].rank_score is not None

@@ -26,7 +26,6 @@ def shares(sources: Sequence[str], targets: Sequence[str], attention: Sequence[n
         TOKENIZERS,
         " ".join(sources),
         [Sentence(0, encode(source)) for source in sources],
-        [{} for _ in sources],
         " ".join(targets),
         [
             Hypothesis(encode(target), 0.0, [], attention_TS=matrix.astype(np.float32))
@@ -63,7 +62,7 @@ def test_an_empty_side_has_no_shares(source: str, target: str) -> None:
 def test_without_attention_all_shares_are_zero() -> None:
     encode = TOKENIZERS.source.encode
     hypothesis = Hypothesis(encode("cat"), 0.0, [])
-    actual = unit_shares(TOKENIZERS, "a cat", [Sentence(0, encode("a cat"))], [{}], "cat", [hypothesis])
+    actual = unit_shares(TOKENIZERS, "a cat", [Sentence(0, encode("a cat"))], "cat", [hypothesis])
     assert actual == [{}]
 
 

@@ -24,7 +24,7 @@ def workers(request: pytest.FixtureRequest, copier: Loaded) -> Iterator[Workers]
 
 def test_workers_translate_until_closed_and_leave_no_process(workers: Workers, copier: Loaded) -> None:
     assert len(workers.processes) in (0, 2)
-    translated = stream(copier.translator, workers.queue, ["ab", "", "cd"])
+    translated = stream(copier.translator, copier.options(), workers.queue, ["ab", "", "cd"])
     assert [one.text for one in translated] == ["ab", "", "cd"]
     assert workers.usable
     for _ in range(2):  # closing again has no effect
@@ -41,7 +41,7 @@ def test_a_forked_copy_cannot_close_the_workers(workers: Workers, copier: Loaded
         workers.close()
         os._exit(2 if usable else 0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert [one.text for one in stream(copier.translator, workers.queue, ["ab"])] == ["ab"]
+    assert [one.text for one in stream(copier.translator, copier.options(), workers.queue, ["ab"])] == ["ab"]
 
 
 def test_workers_of_a_collected_model_close_although_the_thread_holds_the_lock(copier: Loaded) -> None:

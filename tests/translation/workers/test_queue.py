@@ -9,7 +9,7 @@ import pytest
 from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.decoding.search.hypotheses import Sentence
 from nmt_cli.errors import UserError
-from nmt_cli.translation.translator import MAX_PARTS, Line
+from nmt_cli.translation.lines import MAX_PARTS, Line
 from nmt_cli.translation.workers.queue import Closed, RequestQueue
 from nmt_cli.translation.workers.request import Request
 

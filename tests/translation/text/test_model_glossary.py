@@ -12,7 +12,7 @@ from nmt_cli.errors import UserError
 from nmt_cli.text.placeholders import TERM, TERM_END
 from nmt_cli.text.tag_placement import units
 from nmt_cli.translation.loading import Loaded, load
-from nmt_cli.translation.text.glossary import Glossary
+from nmt_cli.translation.text.model_glossary import Glossary
 
 BEAM = SearchConfig(beam=4)
 
@@ -23,8 +23,8 @@ def words(text: str) -> list[str]:
 
 def translated(copier: Loaded, terms: dict[str, list[str]], lines: list[str]) -> list[str]:
     glossary = Glossary(copier.translator.tokenizers, terms)
-    translator = copier.searching(BEAM, glossary=glossary)
-    return [one.text for one in translator.translate(copier.decoder, lines)]
+    options = copier.options(BEAM, glossary=glossary)
+    return [one.text for one in copier.translator.translate(copier.decoder, lines, options)]
 
 
 def test_a_translation_has_a_form_of_each_term_of_its_source(copier: Loaded) -> None:
@@ -46,8 +46,8 @@ def test_a_term_that_the_model_would_not_write_is_flagged(
     copier: Loaded, terms: dict[str, list[str]], raised: bool
 ) -> None:
     glossary = Glossary(copier.translator.tokenizers, terms)
-    translator = copier.searching(BEAM, glossary=glossary)
-    (one,) = translator.translate(copier.decoder, ["ab c"])
+    options = copier.options(BEAM, glossary=glossary)
+    (one,) = copier.translator.translate(copier.decoder, ["ab c"], options)
     assert ("terms" in one.flags) == raised
 
 
@@ -96,15 +96,15 @@ def test_settings_and_models_that_do_not_suit_a_glossary_are_refused(copier: Loa
     tokenizers = copier.translator.tokenizers
     glossary = Glossary(tokenizers, {"a": ["b"]})
     with pytest.raises(UserError, match=r"glossary=soft needs .* augment\.terms\. Set it to hard"):
-        copier.searching(SearchConfig(glossary="soft"), glossary=glossary)
+        copier.options(SearchConfig(glossary="soft"), glossary=glossary)
     for search in (SearchConfig(beam=1), SearchConfig(sample=True)):
         with pytest.raises(UserError, match="a glossary needs beam search"):
-            copier.searching(search, glossary=glossary)
+            copier.options(search, glossary=glossary)
     with pytest.raises(UserError, match=r"search\.ban has 'b', a translation in the glossary"):
-        copier.searching(replace(BEAM, ban=("c", "b")), glossary=glossary)
-    assert copier.searching(BEAM, glossary=Glossary(replace(tokenizers), {"a": ["b"]}))
+        copier.options(replace(BEAM, ban=("c", "b")), glossary=glossary)
+    assert copier.options(BEAM, glossary=Glossary(replace(tokenizers), {"a": ["b"]}))
     with pytest.raises(UserError, match="belongs to another model"):
-        copier.searching(BEAM, glossary=Glossary(replace(tokenizers, files={}), {"a": ["b"]}))
+        copier.options(BEAM, glossary=Glossary(replace(tokenizers, files={}), {"a": ["b"]}))
 
 
 @pytest.fixture(scope="module")
@@ -120,8 +120,8 @@ def test_a_model_that_learnt_terms_gets_annotations(annotating: Loaded, setting:
     glossary = Glossary(tokenizers, {"ab": ["xy", "z"], "⟦<⟧": ["⟦>⟧"]}, annotates=annotating.annotates)
     lines = ["c ab, .Ab", "⟦<⟧ ab ⟦>⟧", "ab ⟦1⟧", "", "c", f"{'a' * 60} ab", f"{'c' * 60}. ab {'c' * 50}"]
     search = SearchConfig(beam=beam, glossary=setting)
-    translator = annotating.searching(search, aligned=True, glossary=glossary)
-    translations = translator.translate(annotating.decoder, lines)
+    options = annotating.options(search, aligned=True, glossary=glossary)
+    translations = annotating.translator.translate(annotating.decoder, lines, options)
     # This model copies annotations, too. They are never in the text of a translation.
     assert [one.text for one in translations] == lines
     sources = [[tokenizers.source.decode(one.tokens) for one in t.line.sentences] for t in translations]
@@ -135,10 +135,11 @@ def test_a_model_that_learnt_terms_gets_annotations(annotating: Loaded, setting:
 def test_a_model_that_learnt_terms_can_search_for_them(annotating: Loaded) -> None:
     glossary = Glossary(annotating.translator.tokenizers, {"ab": ["xy"]}, annotates=True)
     hard = SearchConfig(beam=4, glossary="hard")
-    (one,) = annotating.searching(hard, glossary=glossary).translate(annotating.decoder, ["ab c"])
+    options = annotating.options(hard, glossary=glossary)
+    (one,) = annotating.translator.translate(annotating.decoder, ["ab c"], options)
     assert "xy" in words(one.text)
     with pytest.raises(UserError, match="a glossary needs beam search"):
-        annotating.searching(SearchConfig(beam=1, glossary="hard"), glossary=glossary)
+        annotating.options(SearchConfig(beam=1, glossary="hard"), glossary=glossary)
 
 
 def test_text_that_looks_like_a_symbol_stays_text(annotating: Loaded) -> None:

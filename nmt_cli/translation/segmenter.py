@@ -1,0 +1,143 @@
+"""From a raw line to sentences for the search: split, masked, encoded, cut if too long, and numbered."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
+
+from nmt_cli.decoding.config import InputConfig, TooLong
+from nmt_cli.decoding.search.hypotheses import PlaceholdersWanted, Sentence
+from nmt_cli.errors import UserError
+from nmt_cli.text.placeholders import JOINED, MASKED, Values, masked, restored, values_of
+from nmt_cli.text.tokenizers import Tokenizers
+from nmt_cli.translation.call_options import CallOptions
+from nmt_cli.translation.lines import MAX_PARTS, Line
+from nmt_cli.translation.text.long_lines import parts, split
+
+PARTS: Mapping[TooLong, int | None] = {"split": None, "cut": 1, "skip": 0}
+"""Maximum number of parts of a too long sentence to translate, by `input.too_long`."""
+
+
+class Segmenter:
+    """Cuts raw lines into numbered sentences for models that share their tokenizers."""
+
+    def __init__(self, tokenizers: Tokenizers, config: InputConfig, longest: int, limit: int) -> None:
+        """Prepare for models with `tokenizers`.
+
+        longest: maximum number of source tokens of a sentence, without the end token.
+        limit: maximum number of target tokens, with the end token. 0 is no limit.
+        """
+        self._tokenizers, self._config, self._limit = tokenizers, config, limit
+        self.longest = longest
+        self._placeholders = tokenizers.recipe.placeholders
+        self._has_symbols = JOINED in tokenizers.recipe.symbols
+        self._code = tokenizers.source.encode(tokenizers.source.begin)
+        """The tokens of an empty source: a language code, or none."""
+
+    def split(self, text: str) -> list[tuple[str, str]]:
+        """Split a raw text in the source language into pairs of a sentence and the whitespace after it."""
+        return split(text, self._tokenizers.source.symbols, self._tokenizers.recipe.source_lang)
+
+    def line(self, number: int, raw: str, options: CallOptions) -> Line:
+        """Cut raw text, as line `number` from 1, into sentences for the search.
+
+        With `input.prefix`, the text after the first tab starts the translation. Raise `UserError` for more
+        than `MAX_PARTS` sentences. Also raise it for a translation that has to be longer than the model can
+        write, unless `input.too_long` skips the line.
+        """
+        source, _, prefix = raw.partition("\t") if self._config.prefix else (raw, "", "")
+        texts = self.split(source) if self._config.sentences == "split" else [(source, "")]
+        cut = [self._cut(number, text, spaces, options) for text, spaces in texts]
+        sentences = [sentence for own, _ in cut for sentence in own]
+        if (count := len(sentences)) > MAX_PARTS:
+            raise UserError(f"line {number:,} has {count:,} sentences, more than {MAX_PARTS:,}. Split it.")
+        too_long = any(tokens > self.longest for _, tokens in cut)
+        target = self._tokenizers.target
+        begin = target.prepare(self._masked(prefix, sentences[0].values) if sentences else prefix)
+        begins = target.encode(begin or target.begin)
+        certain = 1 if target.begin else 0  # the language code, which the model need not guess
+        # Without symbols for placeholders, lost ones are put back by the alignment of words.
+        lossy = not self._placeholders and MASKED.search(source) is not None
+        sentences = [
+            replace(
+                sentence,
+                key=number * MAX_PARTS + index,
+                prefix=begins[:certain] if index else begins,
+                certain=certain,
+                aligned=options.aligned or lossy,
+            )
+            for index, sentence in enumerate(sentences)
+        ]
+        if not self._can_write(number, sentences):
+            sentences, too_long = [], True
+        pieces = sum(tokens for _, tokens in cut)
+        return Line(number, source, sentences, pieces, too_long, target.vocabulary.unknown in begins)
+
+    def _cut(self, number: int, raw: str, spaces: str, options: CallOptions) -> tuple[list[Sentence], int]:
+        """Return a text of line `number` as a sentence without a key and a prefix, and its number of tokens.
+
+        Return no sentence if no text is left. If the text is too long, `input.too_long` decides: return all
+        parts of it ("split"), the first ("cut"), or none ("skip"). `spaces` is the whitespace after the text.
+        """
+        tokenizer, glossary = self._tokenizers.source, options.glossary
+        values = values_of(raw, self._placeholders) if self._placeholders else {}
+        text = tokenizer.prepare(self._masked(raw, values))
+        # The normaliser of an imported model may leave nothing of a text, such as a byte order mark.
+        ids = tokenizer.encode(text) if text else self._code
+        if ids == self._code:
+            return [], 0
+
+        def sentence(text: str, ids: list[int], raw: str, spaces: str) -> Sentence:
+            annotated = glossary.annotated(text, self.longest, options.search) if glossary else []
+            return Sentence(
+                key=0,
+                tokens=annotated or ids,
+                banned=options.banned,
+                placeholders=self._required(ids),
+                terms=glossary.wanted(number, text, self.longest, options.search) if glossary else (),
+                raw=raw,
+                values=values,
+                spaces=spaces,
+            )
+
+        if len(ids) <= self.longest:
+            return [sentence(text, ids, raw, spaces)], len(ids)
+        cut = [*islice(parts(text, self.longest, tokenizer), PARTS[self._config.too_long])]
+        after = [*(" " for _ in cut[1:]), spaces]
+        own = [
+            sentence(part, tokenizer.encode(part), restored(tokenizer.restore(part), values), blank)
+            for part, blank in zip(cut, after, strict=False)
+        ]
+        return own, len(ids)
+
+    def _masked(self, text: str, values: Values) -> str:
+        """Return `text` with the symbols in `values` for its placeholders. Split text that looks like one."""
+        return masked(text, values) if self._has_symbols else text
+
+    def _required(self, ids: Sequence[int]) -> PlaceholdersWanted | None:
+        """Return the rules for placeholders in a translation of the source tokens `ids`, or None if the model
+        has no placeholders."""
+        if not self._placeholders:
+            return None
+        source, target = (
+            side.numbering.symbols for side in (self._tokenizers.source, self._tokenizers.target)
+        )
+        symbols = {source[symbol]: target[symbol] for symbol in self._placeholders}
+        return PlaceholdersWanted(
+            symbols=(*symbols.values(),),
+            wanted=tuple(symbols[i] for i in ids if i in symbols),
+            join=target[JOINED],
+            joins=ids.count(source[JOINED]),
+        )
+
+    def _can_write(self, number: int, sentences: Sequence[Sentence]) -> bool:
+        """Return whether the model has positions for all required tokens of each of `sentences`. If not, and
+        too long lines are not skipped, raise `UserError` for line `number`."""
+        required = max((one.least_tokens for one in sentences), default=0)
+        if not self._limit or required < self._limit:
+            return True
+        if self._config.too_long == "skip":
+            return False
+        raise UserError(
+            f"line {number:,} requires a translation of {required:,} tokens (prefix, terms, placeholders), "
+            f"but the model writes at most {self._limit - 1:,}. Shorten it, or set input.too_long=skip."
+        )
