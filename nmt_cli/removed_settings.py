@@ -72,10 +72,16 @@ REMOVED: Mapping[str, Removed] = {
     "search.top_k": Removed(ONE_BEST, 0),
     "search.top_p": Removed(ONE_BEST, 1.0),
     "search.seed": Removed(ONE_BEST, 1),
-    "search.combine": Removed(ONE_BEST, "probability"),
+    "search.combine": Removed("several models average their probabilities", "probability"),
     "search.weights": Removed(ONE_BEST, []),
     "search.rows": Removed(BY_DEVICE),
     # nmt translate and nmt serve
+    "search.coverage_penalty": Removed(
+        "scores do not depend on attention. A larger length penalty keeps more words", 0.0
+    ),
+    "search.diversity": Removed(
+        "a beam has its best hypotheses. search.sample=true gives different translations", 0.0
+    ),
     "search.tokens": Removed("a batch has 16,384 source tokens. Lower search.rows to make it smaller"),
     "search.graphs": Removed("every step launches its GPU kernels one by one"),
     "input.most_unknown": Removed("a warning reports that more than a tenth of the tokens is unknown"),

@@ -342,7 +342,7 @@ def test_several_models_are_an_ensemble_in_search_and_in_scores(folder: Path) ->
         (mixed,) = ensemble.token_scores([("ba", "ba")])
         expected = torch.tensor([scores.token_scores for scores in single]).exp().mean(0).log().tolist()
         assert list(mixed.token_scores) == pytest.approx(expected, abs=1e-5)
-        first_only = SearchConfig(weights=(1.0, 1e-9), combine="log-probability")
+        first_only = SearchConfig(weights=(1.0, 1e-9))
         assert ensemble.translate(["abc"], first_only) == ["abc"]
 
 

@@ -121,12 +121,3 @@ class Masked:
             weights_BHNM = scores_BHNM.add_(self.bias[part, :, :, :longest]).softmax(-1)
             mixed_BNHV[part] = (weights_BHNM @ values).transpose(1, 2)
         return self.rows.gathered(mixed_BNHV)
-
-
-def mean_weights(rows: Rows, query_RHK: Tensor, keys_BHMK: Tensor, seen_BM: Tensor) -> Tensor:
-    """Return [B, N, M]: attention weights over `seen_BM`, the mean of heads. Slots without a row get 0."""
-    query_BHNK = rows.spread(query_RHK.float() * query_RHK.shape[-1] ** -0.5).transpose(1, 2)
-    scores_BHNM = query_BHNK @ keys_BHMK.float().mT
-    weights_BHNM = scores_BHNM.masked_fill(~seen_BM[:, None, None], -torch.inf).softmax(-1)
-    in_use = seen_BM.new_zeros(rows.shape[0] * rows.shape[1] + 1).index_fill(0, rows.to_slots, True)
-    return weights_BHNM.mean(1).masked_fill(~in_use[:-1].view(*rows.shape, 1), 0.0)

@@ -10,7 +10,7 @@ from nmt_cli.scoring.config import ScorerConfig
 
 TooLong = Literal["split", "cut", "skip"]
 Rule = Literal["gnmt", "power"]
-Mbr = Literal["off", "bleu", "chrf", "comet", "comet-aggregated"]
+Mbr = Literal["off", "chrf", "comet", "comet-aggregated"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -145,25 +145,11 @@ class SearchConfig(BeamConfig):
     The log-probability of a token that the translation already has is multiplied by it.
     """
 
-    coverage_penalty: float = setting(0.0, least=0, most=1000)
-    """Penalty for source tokens with little attention. 0 is none.
-
-    A score gets this times the sum of log(min(c, 1)) over the source tokens. c is the total attention to a
-    token, as the mean of all layers and heads. GNMT calls it beta and uses 0.2.
-    """
-
-    diversity: float = setting(0.0, least=0)
-    """Diversity of an n-best list. 0 is usual beam search.
-
-    The k-th best continuation of a hypothesis is ranked (k - 1) times this lower, in log-probability. Scores
-    stay the same.
-    """
-
     mbr: Mbr = setting("off", everyday=True)
     """Minimum Bayes risk: rank by agreement in a metric.
 
-    Of `beam` translations, found or sampled, it takes those that agree most with all of them: in BLEU of
-    tokens, in chrF, which prefers longer ones, or in COMET, which needs `nmt translate --metric-model`.
+    Of `beam` translations, found or sampled, it takes those that agree most with all of them: in chrF, which
+    prefers longer ones, or in COMET, which needs `nmt translate --metric-model`.
     "comet-aggregated" compares them with the mean of their vectors instead, in linear time.
     """
 
@@ -187,9 +173,6 @@ class SearchConfig(BeamConfig):
 
     seed: int = setting(1, least=0, most=2**63 - 1, needs="search.sample=true")
     """Sampling: seed of the random draws."""
-
-    combine: Literal["probability", "log-probability"] = setting("probability")
-    """Several models: average probabilities or their logarithms."""
 
     weights: tuple[float, ...] = setting((), above=0, everyday=True)
     """Several models: weight of each. Equal by default."""
@@ -216,20 +199,18 @@ class SearchConfig(BeamConfig):
             raise UserError(
                 "mbr chooses among the translations of a beam, so beam must be at least 2 (got 1)."
             )
-        if self.diversity and self.beam == 1:
-            raise UserError("diversity has no effect on a beam of 1. Raise beam, or leave it out.")
         if not all(text.strip() for text in self.ban):
             raise UserError("ban holds an empty text. Take it out.")
 
     def _check_sampling(self) -> None:
         """Raise `UserError` for a changed setting that has no effect.
 
-        With `sample`, refuse `stop_early`, `coverage_penalty` and `diversity`, and also `beam` if MBR is off.
+        With `sample`, refuse `stop_early`, and also `beam` if MBR is off.
         Without `sample`, refuse `temperature`, `top_k`, `top_p` and `seed`.
         """
         if self.sample:
             beam = () if self.has_beam else ("beam",)
-            for name in changed(self, *beam, "stop_early", "coverage_penalty", "diversity"):
+            for name in changed(self, *beam, "stop_early"):
                 raise UserError(f"{name} has no effect on sampling. Leave it out, or set sample to false.")
         else:
             for name in changed(self, "temperature", "top_k", "top_p", "seed"):

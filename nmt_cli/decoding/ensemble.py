@@ -26,23 +26,19 @@ class Ensemble:
 
     models: Sequence[Transformer]
     weights: Sequence[float]
-    combine: str
-    """The averaged quantity: "probability" or "log-probability"."""
 
     @staticmethod
     def of(models: Sequence[Transformer], config: SearchConfig) -> "Ensemble":
         """Make an ensemble with the weights of `config`, scaled to the sum 1. Weigh equally if it has none.
 
-        Raise `UserError` for a wrong number of weights, or for one model if `combine` is not "probability".
+        Raise `UserError` for a wrong number of weights.
         """
         weights = config.weights or (1.0,) * len(models)
         if len(weights) != len(models):
             raise UserError(
                 f"search.weights has {len(weights)} numbers for {len(models)} models. Give one for each."
             )
-        if len(models) == 1 and config.combine != "probability":
-            raise UserError("search.combine has no effect on one model. Leave it out, or name several.")
-        return Ensemble(models, [weight / sum(weights) for weight in weights], config.combine)
+        return Ensemble(models, [weight / sum(weights) for weight in weights])
 
     @property
     def device(self) -> torch.device:
@@ -81,10 +77,7 @@ class Ensemble:
         return log_probs[0] if len(log_probs) == 1 else self.mean(torch.stack(log_probs))
 
     def mean(self, log_probs_MRV: Tensor) -> Tensor:
-        """Return log-probabilities [R, V]: the weighted mean of those of M models or, if `combine` is
-        "probability", the logarithm of the weighted mean of the models' probabilities."""
+        """Return log-probabilities [R, V]: the logarithms of the weighted mean of M models' probabilities."""
         weights = torch.tensor(self.weights).to(log_probs_MRV, non_blocking=True)[:, None, None]
-        if self.combine == "log-probability":
-            return (log_probs_MRV * weights).sum(0)
         # The mean of probabilities in the log domain: small probabilities would underflow.
         return (log_probs_MRV + weights.log()).logsumexp(0)

@@ -23,10 +23,10 @@ from nmt_cli.runtime.kernels import torch_private
 SETTINGS = {
     *("beam", "length_rule", "length_penalty", "min_length", "max_length", "cap_ratio", "cap_extra", "reach"),
     *("stop_early", "n_best", "unknown", "mbr", "rows", "kernels", "glossary", "ban", "temperature", "top_k"),
-    *("top_p", "seed", "combine", "weights"),
+    *("top_p", "seed", "weights"),
 }
 """The settings of a search that the engine applies, or that change nothing in it. Words of `ban` and of a
-glossary come with the sentence. The settings of sampling have no effect without `sample`, and the last two
+glossary come with the sentence. The settings of sampling have no effect without `sample`, and the last
 none on one model."""
 
 OF_SENTENCE = {"key", "tokens", "prefix", "certain", "aligned", "placeholders"}

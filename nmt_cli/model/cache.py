@@ -19,7 +19,7 @@ from nmt_cli.attention.padded_attention import padded
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.layer_cache import LayerCache, Step, joined
 from nmt_cli.model.self_positions import RelativeBias
-from nmt_cli.model.token_tree import TokenTree, of_parents
+from nmt_cli.model.token_tree import TokenTree
 from nmt_cli.ragged import Layout
 
 FIRST_STEPS = 8
@@ -34,9 +34,6 @@ class DecodingCache(TokenTree):
 
     source_seen: Tensor
     """[B, S]: True for real source tokens, False for padding."""
-
-    coverage: Tensor | None = None
-    """[B, N, S]: attention to each source token so far, summed over layers. None if not recorded."""
 
     def step(
         self, rows_R: Tensor, window: int, dtype: torch.dtype, relative: RelativeBias | None = None
@@ -53,25 +50,13 @@ class DecodingCache(TokenTree):
         bias_BHM = relative(self.depths[:, : self.used] - self.ages[:, None]).mT if relative else None
         own = seen_by(rows, seen_BNM, dtype, bias_BHM)
         source = seen_by(rows, self.source_seen[:, None], dtype)
-        return Step(rows, nodes_RH, own, source, self.coverage, self.source_seen)
+        return Step(rows, nodes_RH, own, source)
 
     def reorder(self, parents_BN: Tensor, in_use_BN: Tensor) -> None:
         """Replace each slot's hypothesis by its parent slot's. Free the slots that `in_use_BN` excludes."""
         self.reorder_paths(parents_BN, in_use_BN)
-        if self.coverage is not None:
-            self.coverage = of_parents(self.coverage, parents_BN)
         for layer in self.layers:
             layer.reorder(parents_BN)
-
-    def begin_coverage(self) -> None:
-        """Start to record in `coverage` how much attention each source token gets, which slows steps down."""
-        shape = (len(self.ages), self.slots, self.source_seen.shape[1])
-        self.coverage = torch.zeros(shape, device=self.paths.device)
-
-    def mean_coverage(self) -> Tensor:
-        """Return [B, N, S]: attention to each source token so far, averaged over layers and heads."""
-        assert self.coverage is not None
-        return self.coverage / len(self.layers)
 
     def move_nodes(self, sentences: Tensor, order_BM: Tensor, joining: int) -> None:
         """Keep nodes `order_BM` and SSRU states of `sentences`. Append zeros for `joining` sentences."""
@@ -89,10 +74,6 @@ class DecodingCache(TokenTree):
         new_layers = joining.layers if joining else [None] * len(self.layers)
         for layer, new in zip(self.layers, new_layers, strict=True):
             layer.join_sources(sentences, longest, new)
-        if self.coverage is not None:
-            new_coverage = joining.coverage if joining else None
-            new_coverage = new_coverage.mT[:, None] if new_coverage is not None else None
-            self.coverage = joined(self.coverage.mT[:, None, :longest], sentences, new_coverage)[:, 0].mT
         new_seen = joining.source_seen[:, None, :, None] if joining else None
         seen = joined(self.source_seen[:, None, :longest, None], sentences, new_seen)
         self.source_seen = seen[:, 0, :, 0]

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from nmt_cli.attention.cached_attention import Masked, Rows, mean_weights
+from nmt_cli.attention.cached_attention import Masked, Rows
 from nmt_cli.model.token_tree import of_parents
 
 
@@ -57,19 +57,8 @@ class Step:
     source: Masked
     """The source tokens that each row attends to."""
 
-    coverage: Tensor | None
-    """[B, N, S]: see `DecodingCache.coverage`."""
-
-    source_seen: Tensor
-    """[B, S]: True for real source tokens, False for padding."""
-
     waves_RK: Tensor | None = None
     """The sinusoids of the rows' positions, for rotary positions only. See `projections.turned`."""
-
-    def cover(self, query_RHK: Tensor, keys_BHSK: Tensor) -> None:
-        """Add one layer's attention weights over the source to `coverage` in place, if it is not None."""
-        if self.coverage is not None:
-            self.coverage.add_(mean_weights(self.rows, query_RHK, keys_BHSK, self.source_seen))
 
 
 def _nodes(x_BHMC: Tensor, sentences: Tensor, order_BM: Tensor, joining: int) -> Tensor:

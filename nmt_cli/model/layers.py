@@ -171,9 +171,8 @@ class CrossAttention(nn.Module):
         return by_head(keys, number), by_head(values, number)
 
     def step(self, x_RD: Tensor, cache: LayerCache, step: Step) -> Tensor:
-        """Return [R, D]: the attention of each newest token to its source. Add to coverage, if recorded."""
+        """Return [R, D]: the attention of each newest token to its source."""
         query_RHK = by_head(self.query(x_RD), self.heads.number)
-        step.cover(query_RHK, cache.source_keys)
         mixed_RC = step.source.attend(query_RHK, cache.source_keys, cache.source_values)
         out: Tensor = self.output(mixed_RC)
         return out

@@ -60,4 +60,4 @@ class ServeConfig:
     def __post_init__(self) -> None:
         """Raise `UserError` for a metric of `search.mbr` that the server has no model for."""
         if self.search.mbr.startswith("comet"):
-            raise UserError(f"search.mbr={self.search.mbr} works only in nmt translate. Use bleu or chrf.")
+            raise UserError(f"search.mbr={self.search.mbr} works only in nmt translate. Use chrf.")

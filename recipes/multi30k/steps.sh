@@ -58,5 +58,5 @@ for stage in "${stages[@]}"; do
     step "$(named "$stage"), chosen" "$stage/model"
 done
 [ ${#stages[@]} -eq 1 ] || step "all ${#stages[@]} chosen ones together" "${stages[@]/%//model}"
-step "the same, minimum Bayes risk" "${stages[@]/%//model}" --set search.mbr=bleu
+step "the same, minimum Bayes risk" "${stages[@]/%//model}" --set search.mbr=chrf
 python "$here/results.py" steps "$out/steps"

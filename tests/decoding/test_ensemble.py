@@ -27,11 +27,6 @@ def test_probabilities_are_averaged_by_weight(models: list[Transformer], weights
     torch.testing.assert_close(actual.exp(), expected)
 
 
-def test_logarithms_are_averaged_with_the_setting(models: list[Transformer]) -> None:
-    actual = Ensemble.of(models, SearchConfig(combine="log-probability")).mean(LOG_PROBS)
-    torch.testing.assert_close(actual, LOG_PROBS.mean(0))
-
-
 def test_a_step_of_several_models_is_the_mean_of_their_steps(models: list[Transformer]) -> None:
     def step(some: list[Transformer]) -> torch.Tensor:
         ensemble = Ensemble.of(some, SearchConfig())

@@ -76,8 +76,6 @@ BY_PLAIN_SEARCH: dict[str, tuple[SearchConfig, Sentence]] = {
     "placeholders": (CONFIG, replace(PLAIN, placeholders=PlaceholdersWanted((8, 9), (8,), join=10))),
     "terms": (CONFIG, replace(PLAIN, terms=(((4,),),))),
     "sampling": (SearchConfig(sample=True, n_best=3, cap_extra=9), PLAIN),
-    "diversity": (replace(CONFIG, diversity=0.5), PLAIN),
-    "a coverage penalty": (replace(CONFIG, coverage_penalty=0.5), PLAIN),
     "a new setting": (NewConfig(beam=3, new_rule=1), PLAIN),
     "a new rule of a sentence": (CONFIG, NewSentence(0, [5, 3], new_rule=(1,))),
 }

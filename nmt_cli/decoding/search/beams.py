@@ -151,16 +151,14 @@ class Beams:
         rows = torch.from_numpy(sentences * totals.shape[1] + slots)
         return rows.to(self.totals.device), torch.from_numpy(newest).to(self.totals.device)
 
-    def follow(
-        self, choice: Choice, rule: LengthRule, extra_BN: Tensor | None = None, waits: bool = True
-    ) -> None:
+    def follow(self, choice: Choice, rule: LengthRule, waits: bool = True) -> None:
         """Extend the hypotheses as chosen, and add those that finish to the K best by the score of `rule`.
 
-        The tensors must have space for two more tokens. Add `extra_BN`, at most 0, by parent slot to the
-        scores of finished hypotheses. Without `waits`, the host does not wait for the device.
+        The tensors must have space for two more tokens. Without `waits`, the host does not wait for the
+        device.
         """
         self.ended = self.ended + (choice.ended_totals > -torch.inf).sum(1)
-        self._end(choice.ended_totals, choice.ended_parents, rule, extra_BN, waits)
+        self._end(choice.ended_totals, choice.ended_parents, rule, waits)
         self.tokens = _grown(self.tokens, choice.live_parents, choice.live_tokens, self.ages)
         self.token_totals = _grown(self.token_totals, choice.live_parents, choice.live_totals, self.ages)
         self.totals = choice.live_totals
@@ -214,14 +212,10 @@ class Beams:
                     results[-1].append(Hypothesis(tokens[: length - 1], score, token_scores))
         return results
 
-    def _end(
-        self, totals: Tensor, parents: Tensor, rule: LengthRule, extra_BN: Tensor | None, waits: bool
-    ) -> None:
-        """Merge finished continuations into the K best. `rule`, `extra_BN` and `waits` are as in `follow`."""
+    def _end(self, totals: Tensor, parents: Tensor, rule: LengthRule, waits: bool) -> None:
+        """Merge finished continuations into the K best. `rule` and `waits` are as in `follow`."""
         lengths = (self.ages + 1)[:, None].expand_as(totals)
         new = rule.score(totals, lengths)
-        if extra_BN is not None:
-            new = new + extra_BN.gather(1, parents)
         scores = torch.cat([self.ended_scores, new], dim=1)
         self.ended_scores, indices = scores.topk(self.ended_scores.shape[1])
         # In most steps no new ending is among the best. Then there are no tokens to copy.

@@ -15,12 +15,11 @@ from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.decoding.search.beams import Choice
 
 
-def best(log_probs_RV: Tensor, rows_R: Tensor, totals_BN: Tensor, end: int, diversity: float = 0.0) -> Choice:
+def best(log_probs_RV: Tensor, rows_R: Tensor, totals_BN: Tensor, end: int) -> Choice:
     """Choose the best continuations of each sentence: N that stay live, and those that finish.
 
     A continuation by `end` finishes if among the N best of the sentence, and is left out otherwise. With one
-    slot, nothing stays live if `end` is likeliest. `totals_BN` has the totals of all slots. The k-th best
-    continuation of a hypothesis is ranked (k - 1) x `diversity` lower (Li et al. 2016).
+    slot, nothing stays live if `end` is likeliest. `totals_BN` has the totals of all slots.
     """
     sentences, slots = totals_BN.shape
     width = min(slots + 1, log_probs_RV.shape[1])  # one candidate per slot, and an end token
@@ -31,20 +30,12 @@ def best(log_probs_RV: Tensor, rows_R: Tensor, totals_BN: Tensor, end: int, dive
         totals_RW = unused.index_copy_(0, rows_R, totals_RW)
         tokens_RW = tokens_RW.new_zeros(sentences * slots, width).index_copy_(0, rows_R, tokens_RW)
     totals_BW = totals_RW.view(sentences, -1)
-    ranked_BW = totals_BW
-    if diversity:
-        ranked_BW = totals_BW - diversity * (
-            torch.arange(totals_BW.shape[1], device=totals_BW.device) % width
-        )
     # A hypothesis has only one continuation that ends, so at least N of 2N continuations do not.
-    ranked, indices = ranked_BW.topk(min(2 * slots, slots * width))
-    totals = totals_BW.gather(1, indices) if diversity else ranked
+    totals, indices = totals_BW.topk(min(2 * slots, slots * width))
     tokens, parents = tokens_RW.view(sentences, -1).gather(1, indices), indices // width
     ends = tokens == end
     ended = totals[:, :slots].masked_fill(~ends[:, :slots], -torch.inf)
-    live, order = ranked.masked_fill(ends, -torch.inf).topk(slots)
-    if diversity:
-        live = totals.gather(1, order).masked_fill(live == -torch.inf, -torch.inf)
+    live, order = totals.masked_fill(ends, -torch.inf).topk(slots)
     if slots == 1:
         live = live.masked_fill(ended > -torch.inf, -torch.inf)
     return Choice(ended, parents[:, :slots], live, parents.gather(1, order), tokens.gather(1, order))

@@ -47,8 +47,6 @@ class Search:
         caches = self._ensemble.start([sentence.tokens for sentence in sentences], slots)
         for cache in caches:
             cache.ahead = self._look_every
-            if config.coverage_penalty:
-                cache.begin_coverage()
         lengths = [len(sentence.tokens) for sentence in sentences]
         limits = zip(config.caps(lengths, self._ensemble.longest), sentences, strict=True)
         # A prefix, placeholders and terms must fit, even if the settings allow fewer tokens.

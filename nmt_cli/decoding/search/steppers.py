@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.decoding.ensemble import Ensemble
@@ -38,12 +37,11 @@ class Stepper:
         all of a sentence with `beam` finished ones."""
         config, log_probs_RV = self._config, self._log_probs(plan, caches)
         if plan.draws_R is None:
-            choice = best(log_probs_RV, plan.rows_R, beams.totals, self._end, config.diversity)
+            choice = best(log_probs_RV, plan.rows_R, beams.totals, self._end)
         else:
             draws_R = _on(log_probs_RV.device, plan.draws_R)
             choice = drawn(log_probs_RV, plan.rows_R, beams.totals, draws_R, config, self._end)
-        penalties_BN = self._coverage(caches) if config.coverage_penalty else None
-        beams.follow(choice, self._length_rule, penalties_BN, self._waits)
+        beams.follow(choice, self._length_rule, self._waits)
         if not config.sample:  # samples do not compete
             beams.give_up_hopeless(self._length_rule, config.reach)
             if config.stop_early:
@@ -80,19 +78,6 @@ class Stepper:
         if plan.terms:
             plan.terms.choose(x_RV, self._end)
         return x_RV
-
-    def _coverage(self, caches: Caches) -> Tensor:
-        """Return [B, N]: the penalty times the sum of log(min(c, 1)) over source tokens without end tokens.
-
-        c is the attention to a token so far, as the weighted mean of the models.
-        """
-        weighted = zip(self._ensemble.weights, caches, strict=True)
-        covered = [weight * cache.mean_coverage() for weight, cache in weighted]
-        # As in GNMT, more than 1 counts as 1. The logarithm of 0 must stay finite.
-        attention_BNS = torch.stack(covered).sum(0).clamp(torch.finfo(torch.float32).tiny, 1.0)
-        seen_BS = F.pad(caches[0].source_seen[:, 1:], (0, 1))  # all but the end tokens
-        out: Tensor = self._config.coverage_penalty * (attention_BNS.log() * seen_BS[:, None]).sum(2)
-        return out
 
 
 def _on(device: torch.device, array: np.ndarray) -> Tensor:

@@ -19,7 +19,7 @@ from nmt_cli.scoring.neural.comet import Comet
 
 Numbers = npt.NDArray[np.float64]
 
-BLEU_ORDER, CHRF_ORDER, CHRF_BETA = 4, 6, 2
+CHRF_ORDER, CHRF_BETA = 6, 2
 
 MAX_PAIRS = 4096
 """Maximum number of pairs of translations that COMET compares at once. A pair takes tens of kilobytes."""
@@ -37,16 +37,11 @@ def expected_scores(
     choices: Sequence[Alternatives], search: SearchConfig, comet: Comet | None
 ) -> list[Numbers]:
     """Return for each choice the expected score of its hypotheses, [N]. All hypotheses are references,
-    weighted by probability, or equally for samples. The metric `search.mbr` is "chrf" on texts, "bleu" on
-    tokens, "comet", or "comet-aggregated", whose only reference is the weighted mean of their vectors."""
+    weighted by probability, or equally for samples. The metric `search.mbr` is "chrf", "comet", or
+    "comet-aggregated", whose only reference is the weighted mean of their vectors."""
     weights = [probabilities(one.hypotheses, search) for one in choices]
-    if search.mbr in ("bleu", "chrf"):
-        scores = [
-            bleu([each.tokens for each in one.hypotheses])
-            if search.mbr == "bleu"
-            else chrf([[*map(ord, "".join(text.split()))] for text in one.texts])
-            for one in choices
-        ]
+    if search.mbr == "chrf":
+        scores = [chrf([[*map(ord, "".join(text.split()))] for text in one.texts]) for one in choices]
         return [scores_NN @ weights_N for scores_NN, weights_N in zip(scores, weights, strict=True)]
     assert comet
     texts = [[one.source, *dict.fromkeys(one.texts)] for one in choices]
@@ -89,20 +84,6 @@ def probabilities(hypotheses: Sequence[Hypothesis], search: SearchConfig) -> Num
     probabilities_N: Numbers = np.exp((scores_N - scores_N.max()) / float(divided))
     probabilities_N /= probabilities_N.sum()
     return probabilities_N
-
-
-def bleu(rows: Sequence[Sequence[int]]) -> Numbers:
-    """Return the BLEU, 0 to 1, of each row of tokens with each row as the reference, [hypothesis, reference].
-    Add one to matches and counts of n-grams of two to four tokens. Without a common token, BLEU is 0."""
-    lengths_N = np.array([len(row) for row in rows], float)
-    logs_NN = np.minimum(0.0, 1.0 - lengths_N / np.maximum(lengths_N, 1.0)[:, None])
-    for order, (matches_NN, counts_N) in enumerate(_ngrams(rows, BLEU_ORDER), start=1):
-        smoothing = order > 1
-        with np.errstate(divide="ignore"):  # without a match, the logarithm is -inf and the BLEU 0
-            precision_NN = (matches_NN + smoothing) / np.maximum(counts_N + smoothing, 1.0)[:, None]
-            logs_NN = logs_NN + np.log(precision_NN) / BLEU_ORDER
-    scores_NN: Numbers = np.exp(logs_NN)
-    return scores_NN
 
 
 def chrf(rows: Sequence[Sequence[int]]) -> Numbers:

@@ -1,4 +1,4 @@
-"""Rules on repetition and banned words, coverage and diversity, against brute force."""
+"""Rules on repetition and banned words, against brute force."""
 
 import itertools
 import math
@@ -11,12 +11,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nmt_cli.decoding.attention_maps import attention_maps
 from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.decoding.search.hypotheses import Hypothesis, Sentence
 from nmt_cli.errors import UserError
 from nmt_cli.model.transformer import Transformer
-from tests.decoding.search.test_search import END, SOURCES, log_probs_of_all, model_of
+from tests.decoding.search.test_search import END, log_probs_of_all, model_of
 from tests.searching import translate_ids, translate_sentences
 
 SOURCE = [2, 4, 3]
@@ -93,70 +92,6 @@ def test_the_best_translation_without_banned_sequences_is_returned(
     assert_found(search(model, replace(WIDE, ban=("x",)), banned), best_of_all(model, score))
 
 
-@given(seed=st.integers(0, 200), penalty=st.sampled_from([0.2, 2.0]))
-@settings(max_examples=4)
-def test_the_best_translation_with_a_coverage_penalty_is_returned(seed: int, penalty: float) -> None:
-    model = model_of(seed)
-
-    def score(target: Target, rows: torch.Tensor) -> float:
-        (maps,) = attention_maps(model, [(SOURCE, target)])
-        got_S = maps.cross.double().mean((0, 1)).sum(0)[:-1]
-        return normal(target, rows) + penalty * float(got_S.clamp(max=1.0).log().sum())
-
-    assert_found(search(model, replace(WIDE, coverage_penalty=penalty)), best_of_all(model, score))
-
-
-def siblings(model: Transformer, config: SearchConfig) -> list[tuple[float, Target]]:
-    """Return the results of a beam search with `diversity`.
-
-    The n-th best continuation of each hypothesis is ranked n times `diversity` lower. Hypotheses that can't
-    become one of the best `n_best` are dropped, which makes room for others.
-    """
-    live: list[tuple[float, Target]] = [(0.0, ())]
-    ended: list[tuple[float, Target]] = []
-    for length in range(CAP + 1):
-        continuations = []
-        for total, target in live:
-            (rows,) = log_probs_of_all(model, SOURCE, [target])
-            allowed = range(5) if length < CAP else [END]
-            order = sorted(allowed, key=lambda token: -float(rows[-1][token]))
-            for rank, token in enumerate(order[: config.beam + 1]):
-                new = total + float(rows[-1][token])
-                continuations.append((new - config.diversity * rank, new, target, token))
-        continuations.sort(reverse=True)
-        ended += [
-            (total / ((6 + length) / 6) ** 0.6, target)
-            for _, total, target, token in continuations[: config.beam]
-            if token == END
-        ]
-        going = [(total, (*target, token)) for _, total, target, token in continuations if token != END]
-        ended.sort(reverse=True)
-        worst = ended[config.n_best - 1][0] if len(ended) >= config.n_best else -math.inf
-        live = [
-            continuation
-            for continuation in going[: config.beam]
-            if continuation[0] / ((6 + CAP) / 6) ** 0.6 > worst
-        ]
-    return ended
-
-
-@given(seed=st.integers(0, 200), diversity=st.sampled_from([0.3, 1.0, 4.0]))
-@settings(max_examples=12)
-def test_diversity_changes_the_choice_of_continuations_but_no_scores(seed: int, diversity: float) -> None:
-    model = model_of(seed)
-    config = replace(WIDE, beam=3, n_best=2, diversity=diversity)
-    assert_found(search(model, config), siblings(model, config))
-
-
-def test_diverse_lists_have_more_different_first_tokens() -> None:
-    def beginnings(diversity: float) -> int:
-        config = SearchConfig(beam=6, n_best=6, diversity=diversity, min_length=3)
-        each = (translate_ids([model_of(seed, 12)], SOURCES, config) for seed in range(2))
-        return sum(len({tuple(one.tokens[:2]) for one in actual}) for lists in each for actual in lists)
-
-    assert beginnings(2.0) > 1.2 * beginnings(0.0)
-
-
 def test_a_prefix_may_contain_banned_and_repeated_tokens() -> None:
     config = SearchConfig(no_repeat_ngram=1, ban=("x",), unknown=True)
     sentence = Sentence(0, [5, 3], prefix=[7, 7, 2], banned=[[7]])
@@ -186,9 +121,7 @@ def test_a_translation_without_allowed_tokens_ends() -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"sample": True, "diversity": 1.0}, "diversity has no effect on sampling"),
-        ({"sample": True, "coverage_penalty": 1.0}, "coverage_penalty has no effect on sampling"),
-        ({"beam": 1, "diversity": 1.0}, "diversity has no effect on a beam of 1"),
+        ({"sample": True, "stop_early": True}, "stop_early has no effect on sampling"),
         ({"ban": ("",)}, "ban holds an empty text"),
         ({"repetition_penalty": 0.5}, "repetition_penalty must be 1 to 1000"),
     ],

@@ -181,22 +181,14 @@ def test_pruning_changes_no_result(
     assert [each.score for each in actual] == pytest.approx([score for score, _ in expected], abs=1e-4)
 
 
-@pytest.mark.parametrize("combine", ["probability", "log-probability"])
-def test_an_ensemble_returns_the_best_translation_of_its_weighted_mean(
-    combine: Literal["probability", "log-probability"],
-) -> None:
+def test_an_ensemble_returns_the_best_translation_of_its_weighted_mean() -> None:
     models, weights = [model_of(seed) for seed in (1, 2, 3)], (2.0, 1.0, 1.0)
-    config = SearchConfig(beam=64, combine=combine, weights=weights, unknown=True, cap_ratio=0.0, cap_extra=3)
+    config = SearchConfig(beam=64, weights=weights, unknown=True, cap_ratio=0.0, cap_extra=3)
     source = [2, 4, 3]
 
     def mean(*each: torch.Tensor) -> torch.Tensor:
         shares = torch.tensor([0.5, 0.25, 0.25]).double()[:, None, None]
-        stacked = torch.stack(each)
-        return (
-            (stacked * shares).sum(0)
-            if combine == "log-probability"
-            else (stacked.exp() * shares).sum(0).log()
-        )
+        return (torch.stack(each).exp() * shares).sum(0).log()
 
     def rows_of(targets: Sequence[Sequence[int]]) -> list[torch.Tensor]:
         return list(map(mean, *(log_probs_of_all(model, source, targets) for model in models)))
@@ -238,8 +230,6 @@ SEARCHES = {
 WITH_RULES = SEARCHES | {
     "n-grams": SearchConfig(beam=3, n_best=3, no_repeat_ngram=2),
     "repetition": SearchConfig(beam=3, n_best=3, repetition_penalty=1.5),
-    "coverage": SearchConfig(beam=3, n_best=3, coverage_penalty=0.5),
-    "diversity": SearchConfig(beam=3, n_best=3, diversity=0.7),
 }
 
 
@@ -386,10 +376,7 @@ def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 STATIC = SEARCHES | {
     "short": SearchConfig(beam=4, max_length=3),
     "stopping early": SearchConfig(beam=4, stop_early=True),
-    "diverse": SearchConfig(beam=3, diversity=0.3, coverage_penalty=0.2),
-    "rules": SearchConfig(
-        beam=4, no_repeat_ngram=2, repetition_penalty=1.3, coverage_penalty=0.2, ban=("any",)
-    ),
+    "rules": SearchConfig(beam=4, no_repeat_ngram=2, repetition_penalty=1.3, ban=("any",)),
     "banned": SearchConfig(beam=4, ban=("any",)),
 }
 

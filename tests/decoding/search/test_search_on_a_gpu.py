@@ -35,7 +35,7 @@ SHAPES = {
 CONFIGS = {
     "beam 4": SearchConfig(beam=4, n_best=2, cap_extra=20),
     "beam 1": SearchConfig(beam=1, min_length=3, cap_extra=20),
-    "diverse": SearchConfig(beam=3, diversity=0.3, coverage_penalty=0.2, stop_early=True, cap_extra=20),
+    "stopping early": SearchConfig(beam=3, stop_early=True, cap_extra=20),
 }
 
 

@@ -321,7 +321,7 @@ def test_a_command_that_fails_leaves_one_error_and_no_output(run: Nmt, tmp_path:
         (("--rerank", "nowhere/kiwi"), 1, "--rerank nowhere/kiwi is neither a folder nor a command."),
         (("--rerank", ""), 1, "is neither a folder nor a command"),
         (("--rerank", "COMETS"), 1, "comets has no hparams.yaml"),
-        (("--rerank", "cat", "--set", "search.mbr=bleu"), 2, "--rerank and search.mbr both choose"),
+        (("--rerank", "cat", "--set", "search.mbr=chrf"), 2, "--rerank and search.mbr both choose"),
         (
             ("--rerank", "COMETS/comet-22"),
             1,
