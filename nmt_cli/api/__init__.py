@@ -2,8 +2,8 @@
 
     from nmt_cli.api import load
 
-    with load("runs/en-de") as model:
-        print(model.translate(["A dog runs.", "Two cats sleep."]))
+    with load("demo/model") as model:
+        print(model.translate(["The house is small.", "Two cats sleep."]))
 
 The library does not change threads of PyTorch, random seeds, signal handlers or environment variables. There
 are two exceptions. Deterministic training sets a variable of cuBLAS. Unless set before, `load` sets two

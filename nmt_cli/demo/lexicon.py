@@ -11,6 +11,9 @@ RELATIVE_PRONOUN = {"der": "den", "die": "die", "das": "das"}
 PRONOUN = {"der": "ihn", "die": "sie", "das": "es"}
 """German pronouns in the accusative, by the article of their noun in the nominative."""
 
+INDEFINITE = {"der": ("ein", "er"), "die": ("eine", "e"), "das": ("ein", "es")}
+"""The German word for "a" and the ending of an adjective after it, by the definite article."""
+
 
 class Pair(NamedTuple):
     """An English phrase and its German translation."""
@@ -19,8 +22,8 @@ class Pair(NamedTuple):
     de: str
 
 
-class Modal(NamedTuple):
-    """A modal verb in both languages."""
+class Verb(NamedTuple):
+    """A verb in both languages."""
 
     en: Forms
     de: Forms
@@ -56,10 +59,12 @@ def _pairs(*tables: str) -> list[list[Pair]]:
 
 PRONOUNS, PEOPLE = ([Subject(*row) for row in _words[table]] for table in ("pronouns", "people"))
 NAMES = [Subject(name, name) for name in _words["names"]]
-MODALS = [Modal(*forms) for forms in _words["modals"]]
-VEHICLES, THINGS = ([Noun(*row) for row in _words[table]] for table in ("vehicles", "things"))
-ADJECTIVES, CITIES, ERRANDS, VERBS, OPERATORS = _pairs(
-    "adjectives", "cities", "errands", "verbs", "operators"
+MODALS, ACTIVITIES = ([Verb(*forms) for forms in _words[table]] for table in ("modals", "activities"))
+VEHICLES, THINGS, ANIMALS, BUILDINGS = (
+    [Noun(*row) for row in _words[table]] for table in ("vehicles", "things", "animals", "buildings")
+)
+ADJECTIVES, CITIES, ERRANDS, VERBS, OPERATORS, PLACES = _pairs(
+    "adjectives", "cities", "errands", "verbs", "operators", "places"
 )
 WEEKDAYS, DAY_PARTS, PAST_DAYS, TIME_SPANS = _pairs("weekdays", "day_parts", "past_days", "time_spans")
 SMALL_NUMBERS, TENS, CLOCK_TIMES = _pairs("small_numbers", "tens", "clock_times")

@@ -66,10 +66,31 @@ class RandomPhrases:
         noun, adjective = self.pick(lexicon.THINGS), self.pick(lexicon.ADJECTIVES)
         return noun, Pair(f"the {adjective.en} {noun.en}", f"{noun.article} {adjective.de}e {noun.de}")
 
+    def animals(self) -> Subject:
+        """Return one or several animals as a subject: "a small cat", "the dog", "two black horses"."""
+        noun, adjective = self.pick(lexicon.ANIMALS), self.pick([None, None, self.pick(lexicon.ADJECTIVES)])
+        english = f"{adjective.en} {noun.en}" if adjective else noun.en
+        count, article = self._plural_number(12), "an" if english[0] in "aeiou" else "a"
+        german, ending = lexicon.INDEFINITE[noun.article]
+        return self.pick(
+            [
+                Subject(
+                    f"{count.en} {english}s", f"{count.de} {_inflected(adjective, 'e', noun.de_plural)}", 2
+                ),
+                Subject(f"the {english}", f"{noun.article} {_inflected(adjective, 'e', noun.de)}"),
+                Subject(f"{article} {english}", f"{german} {_inflected(adjective, ending, noun.de)}"),
+            ]
+        )
+
     def several_things(self) -> Pair:
         """Return 2 to 99 things, with the number in words: "three books", "drei Bücher"."""
         count, noun = self._plural_number(12, 99), self.pick(lexicon.THINGS)
         return Pair(f"{count.en} {noun.en}s", f"{count.de} {noun.de_plural}")
+
+
+def _inflected(adjective: Pair | None, ending: str, noun: str) -> str:
+    """Return a German noun after its adjective, which has the given ending."""
+    return f"{adjective.de}{ending} {noun}" if adjective else noun
 
 
 def in_words(number: int) -> Pair:

@@ -70,7 +70,39 @@ def relative_clause(draw: RandomPhrases) -> Pair:
     )
 
 
-PATTERNS = (calculation, departure, hurry, action, condition, relative_clause)
+def activity(draw: RandomPhrases) -> Pair:
+    """Return a sentence like "a small dog runs in the garden.". German articles and adjectives agree."""
+    subject, verb = draw.pick([draw.subject(), draw.animals(), draw.animals()]), draw.pick(lexicon.ACTIVITIES)
+    place = draw.pick([Pair("", ""), draw.pick(lexicon.PLACES)])
+    return Pair(
+        f"{subject.en} {subject.agree(verb.en)} {place.en}".rstrip() + ".",
+        f"{subject.de} {subject.agree(verb.de)} {place.de}".rstrip() + ".",
+    )
+
+
+def description(draw: RandomPhrases) -> Pair:
+    """Return a sentence like "the house is small." or "the dog and the cat are in the garden."."""
+    first, second = (draw.pick(draw.pick([lexicon.BUILDINGS, lexicon.ANIMALS, lexicon.THINGS])) for _ in "12")
+    quality = draw.pick(draw.pick([lexicon.ADJECTIVES, lexicon.PLACES]))
+    english, german = f"the {first.en}", f"{first.article} {first.de}"
+    if first == second or draw.integer(0, 1):
+        return Pair(f"{english} is {quality.en}.", f"{german} ist {quality.de}.")
+    return Pair(
+        f"{english} and the {second.en} are {quality.en}.",
+        f"{german} und {second.article} {second.de} sind {quality.de}.",
+    )
+
+
+PATTERNS = (
+    calculation,
+    departure,
+    hurry,
+    action,
+    condition,
+    relative_clause,
+    activity,
+    description,
+)
 
 
 def sentence(draw: RandomPhrases) -> Pair:

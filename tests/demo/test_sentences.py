@@ -56,6 +56,18 @@ def german() -> str:
             "the big umbrella that Felix bought on Wednesday cost eleven euros and sixty-five cents.",
             "der große Regenschirm, den Felix am Mittwoch gekauft hat, hat elf Euro fünfundsechzig gekostet.",
         ),
+        (
+            sentences.activity,
+            "1658",
+            "a small dog plays in the garden.",
+            "ein kleiner Hund spielt im Garten.",
+        ),
+        (
+            sentences.description,
+            "38",
+            "the cow and the desk lamp are in the garden.",
+            "die Kuh und die Schreibtischlampe sind im Garten.",
+        ),
     ],
 )
 def test_german_word_order(
@@ -75,6 +87,22 @@ def test_articles_and_pronouns_agree_with_the_noun(
         (article, pronoun)
     }
     assert set(re.findall(rf"^(\w+) \w+e {noun}, (\w+) ", german, re.M)) == {(article.title(), relative)}
+
+
+@pytest.mark.parametrize(
+    ("noun", "indefinite"),
+    [("Hund", "Ein \\w+er Hund"), ("Katze", "Eine \\w+e Katze"), ("Pferd", "Ein \\w+es Pferd")],
+)
+def test_adjectives_agree_with_an_indefinite_article(german: str, noun: str, indefinite: str) -> None:
+    phrases = set(re.findall(rf"^Eine? \w+ {noun}\b", german, re.M))
+    assert len(phrases) > 5
+    assert [phrase for phrase in phrases if not re.fullmatch(indefinite, phrase)] == []
+
+
+def test_a_vowel_has_an() -> None:
+    english = "\n".join(pair.en for pair in corpus("train", 8000, seed=3))
+    assert re.search(r"^An old ", english, re.M)
+    assert not re.search(r"\b[Aa] [aeiou]", english)
 
 
 def test_no_number_before_a_noun_ends_in_eins(german: str) -> None:

@@ -101,7 +101,7 @@ def test_sentences_are_capitalised_and_punctuated(written: tuple[Path, str]) -> 
     folder, _ = written
     for name in ("train.en", "train.de"):
         for line in lines(folder, name):
-            assert re.fullmatch(r"[A-Z][\w',-]*( [\w',-]+){3,24}[.?]", line), line
+            assert re.fullmatch(r"[A-Z][\w',-]*( [\w',-]+){1,24}[.?]", line), line
             assert not re.search(r" (i|montag|uhr|march) ", line), line
 
 
