@@ -33,7 +33,8 @@ exec $NMT "$@"
 
 def blocks_of(page: Path) -> list[str]:
     """Return the code blocks of a page that have no language."""
-    return re.findall(r"^```\n(.*?)^```", page.read_text("utf-8"), re.DOTALL | re.MULTILINE)
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```$", page.read_text("utf-8"), re.DOTALL | re.MULTILINE)
+    return [code for language, code in blocks if not language]
 
 
 def write_pairs(folder: Path, sizes: Mapping[str, int]) -> None:
