@@ -11,6 +11,7 @@ import pytest
 
 import nmt_cli
 from nmt_cli.cli.main import nmt
+from recipes.docs import address as repository
 
 ROOT = Path(nmt_cli.__file__).parent.parent
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
@@ -76,6 +77,14 @@ def test_numbers_of_the_readme_are_those_of_the_linked_pages() -> None:
         pages = [(ROOT / link).read_text(encoding="utf-8") for link in LINK.findall(row)]
         numbers = re.findall(r"\d+\.\d\d", row)
         assert [number for number in numbers if not any(number in page for page in pages)] == []
+
+
+def test_the_address_of_the_repository_is_that_of_the_project() -> None:
+    texts = {path: path.read_text(encoding="utf-8") for path in repository.documents()}
+    found = {path: set(repository.REPOSITORY.findall(text)) for path, text in texts.items()}
+    assert found[ROOT / "nmt_cli/docs/how-to/install.md"]
+    wrong = [str(path) for path, addresses in found.items() if addresses - {repository.address()}]
+    assert wrong == [], "write the address again with: python -m recipes.docs.address"
 
 
 def test_the_version_is_the_same_everywhere() -> None:
