@@ -49,7 +49,7 @@ def test_a_resumed_run_keeps_its_precision_until_it_is_set(
     changes = [text for text in notes(events) if text.startswith("changed: ")]
     assert changes == [
         "changed: training.max_steps: 2 -> 3",
-        "changed: training.log_every: 1 -> 7",
+        "changed: training.log_every: 100 -> 7",
     ]
     assert {*precisions(run)} == {before}
     assert 'precision = "auto"' in (run / "config.toml").read_text("utf-8")
