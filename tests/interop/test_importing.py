@@ -98,7 +98,7 @@ def test_a_missing_bias_is_refused_if_another_layer_has_it(theirs: Path, tmp_pat
 
 
 def test_a_run_and_an_empty_file_are_refused_by_name(tmp_path: Path) -> None:
-    assert_refused(Path(__file__).parents[2] / "golden" / "run", "is a run folder of nmt already")
+    assert_refused(Path(__file__).parents[1] / "golden" / "run", "is a run folder of nmt already")
     (tmp_path / "config.json").write_text("{}")
     (tmp_path / "model.bin").touch()
     assert_refused(tmp_path, r"model\.bin is empty\. Copy it again")
