@@ -23,6 +23,7 @@ from nmt_cli.attention import gpu_attention as attention
 from nmt_cli.attention import gpu_attention_in_a_tile as in_a_tile
 from nmt_cli.attention import gpu_attention_in_blocks as in_blocks
 from nmt_cli.attention.attention_options import Options
+from nmt_cli.attention.gpu_attention_parts import Indices, Strided
 from nmt_cli.attention.groups import groups_of
 from nmt_cli.config import preset_names, preset_path, read
 from nmt_cli.loss import gpu_row_losses as loss
@@ -61,22 +62,24 @@ DEVICES = {
 LENGTHS = (48, 96, 1000)
 VOCABULARY = 32_000
 
-INDICES = ("ranges", "q_segments", "k_segments", "q_positions", "k_positions", "mask_keys")
 TOKENS = ("keys", "positions")
-STRIDES = (
-    *("q_token", "q_head", "k_token", "k_head", "v_token", "v_head", "d_out_token", "d_out_head"),
-    *("dq_token", "dk_token", "dv_token", "width", "half", "stride"),
-)
+STRIDES = ("d_out_token", "width", "half", "stride")
 NUMBERS = ("heads", "first", "back", "ahead", "threshold", "tokens", "levels")
 SUMS = ("lse", "delta", "sums", "smoothed", "nlls")
 TYPES = (
-    dict.fromkeys((*INDICES, *TOKENS), "*i32")
+    dict.fromkeys(TOKENS, "*i32")
     | dict.fromkeys((*STRIDES, *NUMBERS), "i32")
     | dict.fromkeys(SUMS, "*fp32")
     | dict.fromkeys(("scale", "amplified", "factor"), "fp32")
     | {"seed": "*i64", "targets": "*i64"}
 )
 """Types of the arguments by name. Other arguments are pointers to bfloat16."""
+
+TUPLES = {
+    "indices": Indices(*["*i32"] * len(Indices._fields)),
+    **dict.fromkeys(("q", "k", "v", "out", "d_out", "dq", "dk", "dv"), Strided("*bf16", "i32", "i32")),  # type: ignore[arg-type]
+}
+"""Types of the arguments of attention that are named tuples."""
 
 Launch = tuple[Any, dict[str, Any]]
 """A kernel and its compile-time constants."""
@@ -88,7 +91,9 @@ def of_attention(width: int, shared: int) -> Iterator[Launch]:
     """Yield all launches of attention for heads of `width` channels, causal and with dropout."""
     x = torch.empty(1, 1, width, dtype=torch.bfloat16)
     seed = torch.zeros((), dtype=torch.int64)
-    constants = attention._arguments(x, x, x, [seed] * len(INDICES), Options(True, 0, 0.1, seed))
+    constants = attention._arguments(
+        x, x, x, Indices(*[seed] * len(Indices._fields)), Options(True, 0, 0.1, seed)
+    )
     layout = Layout.of(LENGTHS)
     tiles, blocks = attention.plan(
         groups_of(layout, layout).counts, attention._padded(width), x.element_size(), shared
@@ -133,14 +138,20 @@ def launches(device: Device) -> Iterator[tuple[str, Launch]]:
 def resources(kernel: Any, constants: Mapping[str, Any], device: Device) -> Resources:
     """Compile a kernel. Return what it needs. Pointers and strides are multiples of 16, as in most models."""
     names = list(kernel.arg_names)
-    own = TYPES | ({"scale": "*fp32"} if kernel is loss._rows_kernel else {})
+    own: dict[str, Any] = TYPES | ({"scale": "*fp32"} if kernel is loss._rows_kernel else {})
+    own |= TUPLES if "indices" in names else {}
     types = {name: own.get(name, "*bf16") for name in names if not name.isupper()}
-    multiples = [name for name in types if types[name].startswith("*") or name in STRIDES]
+    multiples = [
+        (names.index(name), *path)
+        for name, kind in types.items()
+        for path in ([(i,) for i in range(len(kind))] if isinstance(kind, tuple) else [()])
+        if isinstance(kind, tuple) or kind.startswith("*") or name in STRIDES
+    ]
     source = ASTSource(
         kernel,
         {name: types.get(name, "constexpr") for name in names},
         constexprs={name: constants[name] for name in names if name.isupper()},
-        attrs={(names.index(name),): [["tt.divisibility", 16]] for name in multiples},
+        attrs={path: [["tt.divisibility", 16]] for path in multiples},
     )
     options = {name: constants[name] for name in ("num_warps", "num_stages") if name in constants}
     compiled = compile(source, target=device.target, options={**options, "enable_fp_fusion": True})

@@ -17,6 +17,7 @@ from nmt_cli.attention import dropout_masks
 from nmt_cli.attention import gpu_attention_in_a_tile as in_a_tile
 from nmt_cli.attention import gpu_attention_in_blocks as in_blocks
 from nmt_cli.attention.attention_options import PLAIN, Options
+from nmt_cli.attention.gpu_attention_parts import Indices, Strided
 from nmt_cli.attention.groups import ROWS, groups_of
 from nmt_cli.attention.projections import Heads, parts_of
 from nmt_cli.ragged import Layout
@@ -60,9 +61,6 @@ class Blocks(NamedTuple):
     options: Launch
 
 
-INDICES = 7
-"""Number of index tensors of a batch, as `attend_projected` lists them."""
-
 FAR = 1 << 30
 """A distance beyond any key of a segment. Kernels compute in int32, which also holds twice of it."""
 
@@ -72,8 +70,8 @@ def attend_projected(
 ) -> Tensor:
     """Compute attention by fused kernels. Arguments and result are those of `attend.attend_projected`."""
     groups = groups_of(q, k)
-    batch = [groups.ranges, q.segments, k.segments, q.positions, k.positions, q.mask_keys, groups.counts]
-    out_THV: Tensor = _attend(list(projections), heads, batch, *options[:4])[0]
+    indices = Indices(groups.ranges, q.segments, k.segments, q.positions, k.positions, q.mask_keys)
+    out_THV: Tensor = _attend(list(projections), heads, [*indices, groups.counts], *options[:4])[0]
     return out_THV
 
 
@@ -90,13 +88,15 @@ def _attend(
 ) -> tuple[Tensor, Tensor]:
     """Return the output [T, H, V] and, for the backward pass, log2 of the softmax's divisors [T, H].
 
-    `heads` has the values of `Heads`. `batch` has the index tensors of `attend_projected`, in its order.
+    heads: the values of `Heads`.
+    batch: the tensors of `Indices`, then `Groups.counts`. A custom operator takes no named tuples.
     """
     q_THK, k_SHK, v_SHV = parts_of(map(_dense, projections), Heads(*heads))
     out_THV, lse_TH = _outputs(q_THK, heads)
-    arguments = _arguments(q_THK, k_SHK, v_SHV, batch, Options(causal, window, drop, seed))
-    arguments |= {"out": out_THV, "lse": lse_TH}
-    tiles, blocks = _plan(batch[-1], q_THK, v_SHV)
+    *indices, counts = batch
+    arguments = _arguments(q_THK, k_SHK, v_SHV, Indices(*indices), Options(causal, window, drop, seed))
+    arguments |= {"out": _strided(out_THV), "lse": lse_TH}
+    tiles, blocks = _plan(counts, q_THK, v_SHV)
     # Triton launches on the current device, whichever the tensors are on.
     with torch.cuda.device_of(q_THK):
         for tile in tiles:
@@ -122,13 +122,11 @@ def _attend_backward(
     gradients = [x.new_empty(x.shape) for x in projections]
     q_THK, k_SHK, v_SHV = parts_of(map(_dense, projections), Heads(*heads))
     dq_THK, dk_SHK, dv_SHV = parts_of(gradients, Heads(*heads))
-    d_out_THV = _dense(d_out_THV)
-    arguments = _arguments(q_THK, k_SHK, v_SHV, batch, Options(causal, window, drop, seed))
-    arguments |= {"lse": lse_TH, "d_out": d_out_THV}
-    arguments |= {"d_out_token": d_out_THV.stride(0), "d_out_head": d_out_THV.stride(1)}
-    d_queries = {"dq": dq_THK, "dq_token": dq_THK.stride(0)}
-    d_keys = {"dk": dk_SHK, "dk_token": dk_SHK.stride(0), "dv": dv_SHV, "dv_token": dv_SHV.stride(0)}
-    tiles, blocks = _plan(batch[-1], q_THK, v_SHV)
+    *indices, counts = batch
+    arguments = _arguments(q_THK, k_SHK, v_SHV, Indices(*indices), Options(causal, window, drop, seed))
+    arguments |= {"lse": lse_TH, "d_out": _strided(_dense(d_out_THV))}
+    d_queries, d_keys = {"dq": _strided(dq_THK)}, {"dk": _strided(dk_SHK), "dv": _strided(dv_SHV)}
+    tiles, blocks = _plan(counts, q_THK, v_SHV)
     with torch.cuda.device_of(q_THK):
         for tile in tiles:
             in_a_tile.backward[tile.groups * heads[0],](**arguments, **tile.options, **d_queries, **d_keys)
@@ -175,26 +173,35 @@ def plan(counts: Tensor, width: int, element_size: int, shared: int) -> tuple[li
 
 
 def _arguments(
-    q_THK: Tensor, k_SHK: Tensor, v_SHV: Tensor, batch: Sequence[Tensor], options: Options
+    q_THK: Tensor, k_SHK: Tensor, v_SHV: Tensor, indices: Indices, options: Options
 ) -> dict[str, Any]:
-    """Return the arguments that all kernels share, by name. `batch` is the same as for `_attend`."""
+    """Return the arguments that all kernels share, by name."""
     channels, values = q_THK.shape[2], v_SHV.shape[2]
-    names = ("ranges", "q_segments", "k_segments", "q_positions", "k_positions", "mask_keys")
     return {
-        **{"q": q_THK, "k": k_SHK, "v": v_SHV, "seed": options.seed, **dict(zip(names, batch, strict=False))},
-        **{"q_token": q_THK.stride(0), "q_head": q_THK.stride(1)},
-        **{"k_token": k_SHK.stride(0), "k_head": k_SHK.stride(1)},
-        **{"v_token": v_SHV.stride(0), "v_head": v_SHV.stride(1)},
+        "q": _strided(q_THK),
+        "k": _strided(k_SHK),
+        "v": _strided(v_SHV),
+        "indices": indices,
+        "seed": options.seed,
         "heads": q_THK.shape[1],
         "back": options.back if options.window else FAR,
         "ahead": options.ahead if options.window or options.causal else FAR,
         "scale": channels**-0.5,
         "threshold": dropout_masks.threshold(options.drop),
         "amplified": 1 / (1 - options.drop),
-        **{"K": channels, "V": values, "PADDED_K": _padded(channels), "PADDED_V": _padded(values)},
-        **{"BANDED": options.causal or options.window > 0, "DROPOUT": options.drop > 0},
+        "K": channels,
+        "V": values,
+        "PADDED_K": _padded(channels),
+        "PADDED_V": _padded(values),
+        "BANDED": options.causal or options.window > 0,
+        "DROPOUT": options.drop > 0,
         "enable_fp_fusion": True,
     }
+
+
+def _strided(x_THC: Tensor) -> Strided:
+    """Return a tensor with its strides. Its channels must be adjacent in memory, as after `_dense`."""
+    return Strided(x_THC, x_THC.stride(0), x_THC.stride(1))
 
 
 def _padded(width: int) -> int:
@@ -232,9 +239,10 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> N
 
 def _differentiate(ctx: Any, d_out_THV: Tensor, _: None) -> tuple[Any, ...]:
     lse_TH, seed, *tensors = ctx.saved_tensors
-    batch, projections = tensors[:INDICES], tensors[INDICES:]
+    count = len(Indices._fields) + 1  # and the counts
+    batch, projections = tensors[:count], tensors[count:]
     gradients = _attend_backward(d_out_THV, lse_TH, projections, ctx.heads, batch, *ctx.options, seed)
-    return gradients, None, [None] * INDICES, None, None, None, None
+    return gradients, None, [None] * count, None, None, None, None
 
 
 _attend.register_autograd(_differentiate, setup_context=_save)

@@ -3,8 +3,9 @@
 The mask is block-diagonal, because queries see no keys of other segments. A program computes one head of one
 group. The reference is `attention/plain_attention.py`.
 
-Legend: names in capitals are compile-time constants. `first` is the first group of the launch. `q_token` and
-`q_head` are strides of `q`. PADDED_K and PADDED_V are K and V rounded up to powers of two.
+Legend: names in capitals are compile-time constants. `first` is the first group of the launch. PADDED_K and
+PADDED_V are K and V rounded up to powers of two. `q`, `k`, `v`, `out` and their gradients are `Strided`, and
+`indices` is an `Indices`.
 """
 
 import triton
@@ -16,7 +17,6 @@ from nmt_cli.attention.gpu_attention_parts import (
     query_state,
     range_of,
     read,
-    rows,
     scores,
     visible,
     write,
@@ -27,9 +27,7 @@ from nmt_cli.attention.gpu_attention_parts import (
 @triton.jit(do_not_specialize=["first", "back", "ahead", "threshold"])
 def forward(
     q, k, v, out, lse,
-    ranges, q_segments, k_segments, q_positions, k_positions, mask_keys, seed,
-    q_token, q_head, k_token, k_head, v_token, v_head,
-    heads, first, back, ahead, scale, threshold, amplified,
+    indices, seed, heads, first, back, ahead, scale, threshold, amplified,
     K: tl.constexpr, V: tl.constexpr, PADDED_K: tl.constexpr, PADDED_V: tl.constexpr,
     TILE: tl.constexpr, BANDED: tl.constexpr, DROPOUT: tl.constexpr,
 ):  # fmt: skip
@@ -38,15 +36,15 @@ def forward(
     Also write `lse` [T, heads], the base-2 logarithm of the softmax divisor. If BANDED, a query sees `back`
     keys before and `ahead` keys after its position.
     """
-    q_start, q_rows, k_start, k_rows = range_of(ranges, first + tl.program_id(0) // heads)
+    q_start, q_rows, k_start, k_rows = range_of(indices.ranges, first + tl.program_id(0) // heads)
     head = tl.program_id(0) % heads
     row = tl.arange(0, TILE)
     is_query, is_key = row < q_rows, row < k_rows
-    q_tile = read(q, rows(q_start, row, head, q_token, q_head), is_query, K, PADDED_K)
-    k_tile = read(k, rows(k_start, row, head, k_token, k_head), is_key, K, PADDED_K)
-    v_tile = read(v, rows(k_start, row, head, v_token, v_head), is_key, V, PADDED_V)
-    q_segment = owners(q_segments, q_start, row, is_query, -1)
-    k_segment = owners(k_segments, k_start, row, is_key, -2)
+    q_tile = read(q, q_start + row, head, is_query, K, PADDED_K)
+    k_tile = read(k, k_start + row, head, is_key, K, PADDED_K)
+    v_tile = read(v, k_start + row, head, is_key, V, PADDED_V)
+    q_segment = owners(indices.q_segments, q_start + row, is_query, -1)
+    k_segment = owners(indices.k_segments, k_start + row, is_key, -2)
     seen = visible(q_segment[:, None], k_segment[None, :], row[:, None], row[None, :], back, ahead, BANDED)
     logits = scores(q_tile, k_tile, seen, scale)
     highest = tl.max(logits, 1)
@@ -58,21 +56,18 @@ def forward(
     tl.store(lse + (q_start + row).to(tl.int64) * heads + head, highest + tl.log2(total), mask=is_query)
     # Dropout follows the sum: the divisor of the probabilities includes dropped ones.
     if DROPOUT:
-        state = query_state(seed, mask_keys, q_segment, head, q_positions, q_start, row, is_query)
-        key = tl.load(k_positions + k_start + row, mask=is_key, other=0)
+        state = query_state(seed, indices, q_segment, head, q_start + row, is_query)
+        key = tl.load(indices.k_positions + k_start + row, mask=is_key, other=0)
         weights = dropped(weights, state[:, None], key[None, :], threshold, amplified)
     sums = tl.dot(weights.to(v_tile.dtype), v_tile, input_precision="ieee")
-    write(out, rows(q_start, row, head, heads * V, V), is_query, sums / total[:, None], V, PADDED_V)
+    write(out, q_start + row, head, is_query, sums / total[:, None], V, PADDED_V)
 
 
 @triton.jit(do_not_specialize=["first", "back", "ahead", "threshold"])
 def backward(
     q, k, v, d_out, lse,
     dq, dk, dv,
-    ranges, q_segments, k_segments, q_positions, k_positions, mask_keys, seed,
-    q_token, q_head, k_token, k_head, v_token, v_head,
-    d_out_token, d_out_head, dq_token, dk_token, dv_token,
-    heads, first, back, ahead, scale, threshold, amplified,
+    indices, seed, heads, first, back, ahead, scale, threshold, amplified,
     K: tl.constexpr, V: tl.constexpr, PADDED_K: tl.constexpr, PADDED_V: tl.constexpr,
     TILE: tl.constexpr, BANDED: tl.constexpr, DROPOUT: tl.constexpr,
 ):  # fmt: skip
@@ -80,32 +75,32 @@ def backward(
 
     Compute the weights again from `lse`, and dropout again from `seed`. `d_out` is the gradient of `out`.
     """
-    q_start, q_rows, k_start, k_rows = range_of(ranges, first + tl.program_id(0) // heads)
+    q_start, q_rows, k_start, k_rows = range_of(indices.ranges, first + tl.program_id(0) // heads)
     head = tl.program_id(0) % heads
     row = tl.arange(0, TILE)
     is_query, is_key = row < q_rows, row < k_rows
-    q_tile = read(q, rows(q_start, row, head, q_token, q_head), is_query, K, PADDED_K)
-    k_tile = read(k, rows(k_start, row, head, k_token, k_head), is_key, K, PADDED_K)
-    v_tile = read(v, rows(k_start, row, head, v_token, v_head), is_key, V, PADDED_V)
-    d_out_tile = read(d_out, rows(q_start, row, head, d_out_token, d_out_head), is_query, V, PADDED_V)
-    q_segment = owners(q_segments, q_start, row, is_query, -1)
-    k_segment = owners(k_segments, k_start, row, is_key, -2)
+    q_tile = read(q, q_start + row, head, is_query, K, PADDED_K)
+    k_tile = read(k, k_start + row, head, is_key, K, PADDED_K)
+    v_tile = read(v, k_start + row, head, is_key, V, PADDED_V)
+    d_out_tile = read(d_out, q_start + row, head, is_query, V, PADDED_V)
+    q_segment = owners(indices.q_segments, q_start + row, is_query, -1)
+    k_segment = owners(indices.k_segments, k_start + row, is_key, -2)
     seen = visible(q_segment[:, None], k_segment[None, :], row[:, None], row[None, :], back, ahead, BANDED)
     divisor = tl.load(lse + (q_start + row).to(tl.int64) * heads + head, mask=is_query, other=0.0)
     weights = tl.exp2(scores(q_tile, k_tile, seen, scale) - divisor[:, None])
     used = weights
     d_weights = tl.dot(d_out_tile, tl.trans(v_tile), input_precision="ieee")
     if DROPOUT:
-        state = query_state(seed, mask_keys, q_segment, head, q_positions, q_start, row, is_query)
-        key = tl.load(k_positions + k_start + row, mask=is_key, other=0)
+        state = query_state(seed, indices, q_segment, head, q_start + row, is_query)
+        key = tl.load(indices.k_positions + k_start + row, mask=is_key, other=0)
         used = dropped(weights, state[:, None], key[None, :], threshold, amplified)
         d_weights = dropped(d_weights, state[:, None], key[None, :], threshold, amplified)
     d_v = tl.dot(tl.trans(used.to(v_tile.dtype)), d_out_tile, input_precision="ieee")
-    write(dv, rows(k_start, row, head, dv_token, V), is_key, d_v, V, PADDED_V)
+    write(dv, k_start + row, head, is_key, d_v, V, PADDED_V)
     # Gradient of the softmax: a gradient that all outputs share has no effect.
     delta = tl.sum(weights * d_weights, 1)
     d_scores = (weights * (d_weights - delta[:, None]) * scale).to(q_tile.dtype)
     d_q = tl.dot(d_scores, k_tile, input_precision="ieee")
-    write(dq, rows(q_start, row, head, dq_token, K), is_query, d_q, K, PADDED_K)
+    write(dq, q_start + row, head, is_query, d_q, K, PADDED_K)
     d_k = tl.dot(tl.trans(d_scores), q_tile, input_precision="ieee")
-    write(dk, rows(k_start, row, head, dk_token, K), is_key, d_k, K, PADDED_K)
+    write(dk, k_start + row, head, is_key, d_k, K, PADDED_K)

@@ -5,8 +5,9 @@ two programs add to the same gradient. A launch has programs for the number of b
 program returns at once if its block is after the end of its group.
 Blocks outside of causal order or the window are never read. The reference is `attention/plain_attention.py`.
 
-Legend: names in capitals are compile-time constants. `first` is the first group of the launch. `q_token` and
-`q_head` are strides of `q`. PADDED_K and PADDED_V are K and V rounded up to powers of two.
+Legend: names in capitals are compile-time constants. `first` is the first group of the launch. PADDED_K and
+PADDED_V are K and V rounded up to powers of two. `q`, `k`, `v`, `out` and their gradients are `Strided`, and
+`indices` is an `Indices`.
 """
 
 import triton
@@ -18,7 +19,6 @@ from nmt_cli.attention.gpu_attention_parts import (
     query_state,
     range_of,
     read,
-    rows,
     scores,
     softmax_step,
     visible,
@@ -30,9 +30,7 @@ from nmt_cli.attention.gpu_attention_parts import (
 @triton.jit(do_not_specialize=["first", "back", "ahead", "threshold"])
 def forward(
     q, k, v, out, lse,
-    ranges, q_segments, k_segments, q_positions, k_positions, mask_keys, seed,
-    q_token, q_head, k_token, k_head, v_token, v_head,
-    heads, first, back, ahead, scale, threshold, amplified,
+    indices, seed, heads, first, back, ahead, scale, threshold, amplified,
     K: tl.constexpr, V: tl.constexpr, PADDED_K: tl.constexpr, PADDED_V: tl.constexpr,
     BLOCK: tl.constexpr, BANDED: tl.constexpr, DROPOUT: tl.constexpr,
 ):  # fmt: skip
@@ -40,48 +38,45 @@ def forward(
 
     Also write `lse` [T, heads], the base-2 logarithm of the softmax divisor.
     """
-    q_start, q_rows, k_start, k_rows = range_of(ranges, first + tl.program_id(0) // heads)
+    q_start, q_rows, k_start, k_rows = range_of(indices.ranges, first + tl.program_id(0) // heads)
     head, begin = tl.program_id(0) % heads, tl.program_id(1) * BLOCK
     if begin >= q_rows:
         return
     query = begin + tl.arange(0, BLOCK)
     is_query = query < q_rows
-    q_tile = read(q, rows(q_start, query, head, q_token, q_head), is_query, K, PADDED_K)
-    q_segment = owners(q_segments, q_start, query, is_query, -1)
+    q_tile = read(q, q_start + query, head, is_query, K, PADDED_K)
+    q_segment = owners(indices.q_segments, q_start + query, is_query, -1)
     if DROPOUT:
-        state = query_state(seed, mask_keys, q_segment, head, q_positions, q_start, query, is_query)
+        state = query_state(seed, indices, q_segment, head, q_start + query, is_query)
     highest = tl.full([BLOCK], float("-inf"), tl.float32)
     total = tl.zeros([BLOCK], tl.float32)
     sums = tl.zeros([BLOCK, PADDED_V], tl.float32)
     for block in range(tl.maximum(begin - back, 0), tl.minimum(begin + BLOCK + ahead, k_rows), BLOCK):
         key = block + tl.arange(0, BLOCK)
         is_key = key < k_rows
-        k_tile = read(k, rows(k_start, key, head, k_token, k_head), is_key, K, PADDED_K)
-        v_tile = read(v, rows(k_start, key, head, v_token, v_head), is_key, V, PADDED_V)
-        k_segment = owners(k_segments, k_start, key, is_key, -2)
+        k_tile = read(k, k_start + key, head, is_key, K, PADDED_K)
+        v_tile = read(v, k_start + key, head, is_key, V, PADDED_V)
+        k_segment = owners(indices.k_segments, k_start + key, is_key, -2)
         mine, theirs = q_segment[:, None], k_segment[None, :]
         seen = visible(mine, theirs, query[:, None], key[None, :], back, ahead, BANDED)
         logits = scores(q_tile, k_tile, seen, scale)
         highest, total, weights, shrunk = softmax_step(highest, total, logits)
         # Dropout follows the sum: the divisor of the probabilities includes dropped ones.
         if DROPOUT:
-            position = tl.load(k_positions + k_start + key, mask=is_key, other=0)
+            position = tl.load(indices.k_positions + k_start + key, mask=is_key, other=0)
             weights = dropped(weights, state[:, None], position[None, :], threshold, amplified)
         sums = tl.dot(weights.to(v_tile.dtype), v_tile, sums * shrunk[:, None], input_precision="ieee")
     highest = tl.where(highest == float("-inf"), 0.0, highest)
     total = tl.where(total == 0.0, 1.0, total)
     tl.store(lse + (q_start + query).to(tl.int64) * heads + head, highest + tl.log2(total), mask=is_query)
-    write(out, rows(q_start, query, head, heads * V, V), is_query, sums / total[:, None], V, PADDED_V)
+    write(out, q_start + query, head, is_query, sums / total[:, None], V, PADDED_V)
 
 
 @triton.jit(do_not_specialize=["first", "back", "ahead", "threshold"])
 def backward_queries(
     q, k, v, d_out, lse,
     delta, dq,
-    ranges, q_segments, k_segments, q_positions, k_positions, mask_keys, seed,
-    q_token, q_head, k_token, k_head, v_token, v_head,
-    d_out_token, d_out_head, dq_token,
-    heads, first, back, ahead, scale, threshold, amplified,
+    indices, seed, heads, first, back, ahead, scale, threshold, amplified,
     K: tl.constexpr, V: tl.constexpr, PADDED_K: tl.constexpr, PADDED_V: tl.constexpr,
     BLOCK: tl.constexpr, BANDED: tl.constexpr, DROPOUT: tl.constexpr,
 ):  # fmt: skip
@@ -89,19 +84,19 @@ def backward_queries(
 
     The sums of out * d_out would be equal and save a pass over the keys, but `out` was rounded.
     """
-    q_start, q_rows, k_start, k_rows = range_of(ranges, first + tl.program_id(0) // heads)
+    q_start, q_rows, k_start, k_rows = range_of(indices.ranges, first + tl.program_id(0) // heads)
     head, begin = tl.program_id(0) % heads, tl.program_id(1) * BLOCK
     if begin >= q_rows:
         return
     query = begin + tl.arange(0, BLOCK)
     is_query = query < q_rows
     row = (q_start + query).to(tl.int64) * heads + head
-    q_tile = read(q, rows(q_start, query, head, q_token, q_head), is_query, K, PADDED_K)
-    d_out_tile = read(d_out, rows(q_start, query, head, d_out_token, d_out_head), is_query, V, PADDED_V)
+    q_tile = read(q, q_start + query, head, is_query, K, PADDED_K)
+    d_out_tile = read(d_out, q_start + query, head, is_query, V, PADDED_V)
     divisor = tl.load(lse + row, mask=is_query, other=0.0)
-    q_segment = owners(q_segments, q_start, query, is_query, -1)
+    q_segment = owners(indices.q_segments, q_start + query, is_query, -1)
     if DROPOUT:
-        state = query_state(seed, mask_keys, q_segment, head, q_positions, q_start, query, is_query)
+        state = query_state(seed, indices, q_segment, head, q_start + query, is_query)
     left, right = tl.maximum(begin - back, 0), tl.minimum(begin + BLOCK + ahead, k_rows)
     mean = tl.zeros([BLOCK], tl.float32)
     d_q = tl.zeros([BLOCK, PADDED_K], tl.float32)
@@ -110,15 +105,15 @@ def backward_queries(
         for block in range(left, right, BLOCK):
             key = block + tl.arange(0, BLOCK)
             is_key = key < k_rows
-            k_tile = read(k, rows(k_start, key, head, k_token, k_head), is_key, K, PADDED_K)
-            v_tile = read(v, rows(k_start, key, head, v_token, v_head), is_key, V, PADDED_V)
-            k_segment = owners(k_segments, k_start, key, is_key, -2)
+            k_tile = read(k, k_start + key, head, is_key, K, PADDED_K)
+            v_tile = read(v, k_start + key, head, is_key, V, PADDED_V)
+            k_segment = owners(indices.k_segments, k_start + key, is_key, -2)
             mine, theirs = q_segment[:, None], k_segment[None, :]
             seen = visible(mine, theirs, query[:, None], key[None, :], back, ahead, BANDED)
             weights = tl.exp2(scores(q_tile, k_tile, seen, scale) - divisor[:, None])
             d_weights = tl.dot(d_out_tile, tl.trans(v_tile), input_precision="ieee")
             if DROPOUT:
-                position = tl.load(k_positions + k_start + key, mask=is_key, other=0)
+                position = tl.load(indices.k_positions + k_start + key, mask=is_key, other=0)
                 d_weights = dropped(d_weights, state[:, None], position[None, :], threshold, amplified)
             if is_second:
                 d_scores = (weights * (d_weights - mean[:, None]) * scale).to(k_tile.dtype)
@@ -126,49 +121,46 @@ def backward_queries(
             else:
                 mean += tl.sum(weights * d_weights, 1)
     tl.store(delta + row, mean, mask=is_query)
-    write(dq, rows(q_start, query, head, dq_token, K), is_query, d_q, K, PADDED_K)
+    write(dq, q_start + query, head, is_query, d_q, K, PADDED_K)
 
 
 @triton.jit(do_not_specialize=["first", "back", "ahead", "threshold"])
 def backward_keys(
     q, k, v, d_out, lse,
     delta, dk, dv,
-    ranges, q_segments, k_segments, q_positions, k_positions, mask_keys, seed,
-    q_token, q_head, k_token, k_head, v_token, v_head,
-    d_out_token, d_out_head, dk_token, dv_token,
-    heads, first, back, ahead, scale, threshold, amplified,
+    indices, seed, heads, first, back, ahead, scale, threshold, amplified,
     K: tl.constexpr, V: tl.constexpr, PADDED_K: tl.constexpr, PADDED_V: tl.constexpr,
     BLOCK: tl.constexpr, BANDED: tl.constexpr, DROPOUT: tl.constexpr,
 ):  # fmt: skip
     """Write the gradients `dk` and `dv`. Weights are [keys, queries], so that none is transposed."""
-    q_start, q_rows, k_start, k_rows = range_of(ranges, first + tl.program_id(0) // heads)
+    q_start, q_rows, k_start, k_rows = range_of(indices.ranges, first + tl.program_id(0) // heads)
     head, begin = tl.program_id(0) % heads, tl.program_id(1) * BLOCK
     if begin >= k_rows:
         return
     key = begin + tl.arange(0, BLOCK)
     is_key = key < k_rows
-    k_tile = read(k, rows(k_start, key, head, k_token, k_head), is_key, K, PADDED_K)
-    v_tile = read(v, rows(k_start, key, head, v_token, v_head), is_key, V, PADDED_V)
+    k_tile = read(k, k_start + key, head, is_key, K, PADDED_K)
+    v_tile = read(v, k_start + key, head, is_key, V, PADDED_V)
     d_k = tl.zeros([BLOCK, PADDED_K], tl.float32)
     d_v = tl.zeros([BLOCK, PADDED_V], tl.float32)
-    k_segment = owners(k_segments, k_start, key, is_key, -2)
+    k_segment = owners(indices.k_segments, k_start + key, is_key, -2)
     if DROPOUT:
-        position = tl.load(k_positions + k_start + key, mask=is_key, other=0)
+        position = tl.load(indices.k_positions + k_start + key, mask=is_key, other=0)
     for block in range(tl.maximum(begin - ahead, 0), tl.minimum(begin + BLOCK + back, q_rows), BLOCK):
         query = block + tl.arange(0, BLOCK)
         is_query = query < q_rows
         row = (q_start + query).to(tl.int64) * heads + head
-        q_tile = read(q, rows(q_start, query, head, q_token, q_head), is_query, K, PADDED_K)
-        d_out_tile = read(d_out, rows(q_start, query, head, d_out_token, d_out_head), is_query, V, PADDED_V)
+        q_tile = read(q, q_start + query, head, is_query, K, PADDED_K)
+        d_out_tile = read(d_out, q_start + query, head, is_query, V, PADDED_V)
         divisor = tl.load(lse + row, mask=is_query, other=0.0)
         mean = tl.load(delta + row, mask=is_query, other=0.0)
-        q_segment = owners(q_segments, q_start, query, is_query, -1)
+        q_segment = owners(indices.q_segments, q_start + query, is_query, -1)
         theirs, mine = q_segment[None, :], k_segment[:, None]
         seen = visible(theirs, mine, query[None, :], key[:, None], back, ahead, BANDED)
         weights = tl.exp2(scores(k_tile, q_tile, seen, scale) - divisor[None, :])
         used = weights
         if DROPOUT:
-            state = query_state(seed, mask_keys, q_segment, head, q_positions, q_start, query, is_query)
+            state = query_state(seed, indices, q_segment, head, q_start + query, is_query)
             used = dropped(weights, state[None, :], position[:, None], threshold, amplified)
         # Before `d_weights`, so that fewer tiles are needed at once. An H100 would spill registers.
         d_v = tl.dot(used.to(v_tile.dtype), d_out_tile, d_v, input_precision="ieee")
@@ -177,5 +169,5 @@ def backward_keys(
             d_weights = dropped(d_weights, state[None, :], position[:, None], threshold, amplified)
         d_scores = (weights * (d_weights - mean[None, :]) * scale).to(q_tile.dtype)
         d_k = tl.dot(d_scores, q_tile, d_k, input_precision="ieee")
-    write(dk, rows(k_start, key, head, dk_token, K), is_key, d_k, K, PADDED_K)
-    write(dv, rows(k_start, key, head, dv_token, V), is_key, d_v, V, PADDED_V)
+    write(dk, k_start + key, head, is_key, d_k, K, PADDED_K)
+    write(dv, k_start + key, head, is_key, d_v, V, PADDED_V)

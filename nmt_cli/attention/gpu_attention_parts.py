@@ -1,4 +1,9 @@
-"""Functions that the attention kernels share: reading and writing a tile, mask, scores and dropout."""
+"""Functions that the attention kernels share: reading and writing a tile, mask, scores and dropout.
+
+Arguments that belong together are named tuples, which Triton takes apart into one argument each.
+"""
+
+from typing import Any, NamedTuple
 
 import triton
 import triton.language as tl
@@ -13,6 +18,31 @@ MIX_2 = tl.constexpr(dropout_masks.MIX_2)
 LOG2_E = tl.constexpr(1.4426950408889634)
 
 
+class Strided(NamedTuple):
+    """A tensor [tokens, heads, channels] whose channels are adjacent in memory."""
+
+    data: Any
+    token: int
+    """The stride from a token to the next."""
+
+    head: int
+    """The stride from a head to the next."""
+
+
+class Indices(NamedTuple):
+    """The index tensors of a batch: its groups, and of each token the segment and the position in it."""
+
+    ranges: Any
+    """[4 * segments], as `Groups.ranges`."""
+
+    q_segments: Any
+    k_segments: Any
+    q_positions: Any
+    k_positions: Any
+    mask_keys: Any
+    """[segments]: a word for the hash of the dropout mask."""
+
+
 @triton.jit
 def range_of(ranges, group):
     """Return the first query, number of queries, first key and number of keys of the group `group`."""
@@ -24,32 +54,35 @@ def range_of(ranges, group):
 
 
 @triton.jit
-def rows(start, row, head, token_stride, head_stride):
-    """Return the memory offsets of one head of tokens `start` + `row`, int64 as large batches exceed 2^31."""
-    return (start + row).to(tl.int64) * token_stride + head.to(tl.int64) * head_stride
+def read(x, token, head, inside, WIDTH: tl.constexpr, PADDED: tl.constexpr):
+    """Read a tile [rows, PADDED]: one head of the tokens numbered `token` of `x`, which is `Strided`.
 
-
-@triton.jit
-def read(pointer, offsets, inside, WIDTH: tl.constexpr, PADDED: tl.constexpr):
-    """Read a tile [rows, PADDED]. Rows not `inside`, and columns from WIDTH on, are zeros."""
+    Strided not `inside`, and columns from WIDTH on, are zeros.
+    """
     channels = tl.arange(0, PADDED)
     mask = inside[:, None] & (channels < WIDTH)[None, :]
-    return tl.load(pointer + offsets[:, None] + channels[None, :], mask=mask, other=0.0)
+    # int64, as large batches exceed 2^31.
+    offsets = token.to(tl.int64) * x.token + head.to(tl.int64) * x.head
+    return tl.load(x.data + offsets[:, None] + channels[None, :], mask=mask, other=0.0)
 
 
 @triton.jit
-def write(pointer, offsets, inside, values, WIDTH: tl.constexpr, PADDED: tl.constexpr):
-    """Write the tile `values` to memory, in its type. Skip rows not `inside`, and columns from WIDTH on."""
+def write(x, token, head, inside, values, WIDTH: tl.constexpr, PADDED: tl.constexpr):
+    """Write a tile to one head of the tokens numbered `token` of `x`, which is `Strided`, in its type.
+
+    Skip rows not `inside`, and columns from WIDTH on. Heads are WIDTH apart.
+    """
     channels = tl.arange(0, PADDED)
     mask = inside[:, None] & (channels < WIDTH)[None, :]
-    values = values.to(pointer.dtype.element_ty)
-    tl.store(pointer + offsets[:, None] + channels[None, :], values, mask=mask)
+    values = values.to(x.data.dtype.element_ty)
+    offsets = token.to(tl.int64) * x.token + head.to(tl.int64) * WIDTH
+    tl.store(x.data + offsets[:, None] + channels[None, :], values, mask=mask)
 
 
 @triton.jit
-def owners(segments, start, rows, inside, OTHERWISE: tl.constexpr):
-    """Return the segment of each token `start` + `rows`, or OTHERWISE for rows that are not `inside`."""
-    return tl.load(segments + start + rows, mask=inside, other=OTHERWISE)
+def owners(segments, token, inside, OTHERWISE: tl.constexpr):
+    """Return the segment of each token, or OTHERWISE for rows that are not `inside`."""
+    return tl.load(segments + token, mask=inside, other=OTHERWISE)
 
 
 @triton.jit
@@ -88,12 +121,12 @@ def softmax_step(highest, total, logits):
 
 
 @triton.jit
-def query_state(seed, mask_keys, segment, head, positions, start, rows, inside):
-    """Return the hash state of `dropout_masks.keep_mask` after the query, for tokens `start` + `rows`."""
+def query_state(seed, indices, segment, head, token, inside):
+    """Return the hash state of `dropout_masks.keep_mask` after the query, for the queries `token`."""
     number = tl.load(seed)
     state = absorbed(absorbed(0, number), number >> 32)
-    position = tl.load(positions + start + rows, mask=inside, other=0)
-    segment_key = tl.load(mask_keys + segment, mask=inside, other=0)
+    position = tl.load(indices.q_positions + token, mask=inside, other=0)
+    segment_key = tl.load(indices.mask_keys + segment, mask=inside, other=0)
     return absorbed(absorbed(absorbed(state, segment_key), head), position)
 
 
