@@ -33,13 +33,15 @@ SECONDS_TO_LOCK = 60
 
 @contextmanager
 def folder_written_whole(out: Path) -> Iterator[Path]:
-    """Yield an empty hidden folder beside `out`. If the block ends without an error, the folder replaces
-    `out`, and otherwise is removed, with the parents that it needed. First remove unfinished folders of
-    earlier runs. Raise `UserError` if another run writes `out`, if `out` can't be written or is a mount
-    point, or if the disk is full."""
+    """Yield an empty hidden folder beside `out`, which replaces `out` if the block ends without an error.
+
+    After an error, nothing of it is left, and `out` is unchanged. First remove unfinished folders of earlier
+    runs. Raise `UserError` if another run writes `out`, if `out` can't be written or is a mount point, or if
+    the disk is full.
+    """
     recover(out)
     target = resolved(out)
-    staging, replaced = _beside(target, "unfinished"), _beside(target, "replaced")
+    staging = _beside(target, "unfinished")
     with ExitStack() as stack:
         try:
             stack.enter_context(parents_made(staging))
@@ -48,18 +50,33 @@ def folder_written_whole(out: Path) -> Iterator[Path]:
             raise _not_writable(out, error) from error
         stack.callback(os.close, _lock(staging, out))
         stack.enter_context(reporting_full_disk(out))
-        try:
-            recover(out)
-            shutil.rmtree(replaced, ignore_errors=True)
-            for entry in staging.iterdir():
-                shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
-            yield staging
-            for path in [*staging.rglob("*"), staging]:
-                reach_disk(path)
-            _swap(staging, target, replaced)
-        except BaseException:
-            shutil.rmtree(staging, ignore_errors=True)
-            raise
+        stack.enter_context(renamed_when_whole(staging, target))
+        for entry in staging.iterdir():
+            shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+        yield staging
+
+
+@contextmanager
+def renamed_when_whole(staging: Path, target: Path) -> Iterator[None]:
+    """Give the folder `staging` the name `target` after the block, in which the caller fills it.
+
+    A folder at `target` is replaced. Before the new name is seen, all content is safe from a power failure.
+    After an error, `staging` is removed, and `target` is unchanged. Only one process may write `target`:
+    `folder_written_whole` takes care of that.
+    """
+    replaced = _beside(target, "replaced")
+    try:
+        # Before anything of an earlier run is removed, as `replaced` may be the only complete folder.
+        recover(target)
+        shutil.rmtree(replaced, ignore_errors=True)
+        yield
+        # Before the rename, or a power cut could leave a folder with its final name and incomplete files.
+        for path in [*staging.rglob("*"), staging]:
+            reach_disk(path)
+        _swap(staging, target, replaced)
+    except BaseException:
+        shutil.rmtree(staging, ignore_errors=True)
+        raise
     shutil.rmtree(replaced, ignore_errors=True)
 
 

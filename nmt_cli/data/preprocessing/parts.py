@@ -21,7 +21,7 @@ from nmt_cli.data.cleaning.duplicates import HASHED, Hashed
 from nmt_cli.data.cleaning.filter_report import CorpusReport
 from nmt_cli.data.dataset import TRAIN
 from nmt_cli.errors import UserError
-from nmt_cli.runtime.atomic import file_written_whole, reach_disk, size_and_hash
+from nmt_cli.runtime.atomic import file_written_whole, renamed_when_whole, size_and_hash
 from nmt_cli.runtime.foreign_text import parsed_json, read_ordinary
 from nmt_cli.text.tokenizer import SIDES, Side
 
@@ -78,20 +78,15 @@ def written_whole(folder: Path) -> Iterator[Path]:
     """Yield an empty folder, which the block fills. It becomes `folder` at the end of the block, with
     checksums of its files.
 
-    `folder` must not exist. After an error, nothing is left.
+    After an error, nothing is left.
     """
     staging = folder.with_name(f".{folder.name}.unfinished")
     shutil.rmtree(staging, ignore_errors=True)
     staging.mkdir(parents=True)
-    try:
+    # No lock and no message here: the run has the lock of its dataset, and names that if the disk is full.
+    with renamed_when_whole(staging, folder):
         yield staging
         (staging / CHECKSUMS).write_text(json.dumps(_checksums(staging)))
-        # Before the rename, or a power cut could leave a folder with its final name and incomplete files.
-        for path in (*staging.rglob("*"), staging):
-            reach_disk(path)
-        staging.rename(folder)
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
 
 
 def drop_damaged(work: Path) -> tuple[str, ...]:

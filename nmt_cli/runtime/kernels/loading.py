@@ -13,9 +13,9 @@ from functools import cache
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from uuid import uuid4
 
-from nmt_cli.errors import Caution, Notice
+from nmt_cli.errors import Caution, Notice, UserError
+from nmt_cli.runtime.atomic import file_written_whole
 
 PACKAGE = Path(__file__).parents[2]
 SOURCES = "**/cpu_*.py", "attention/dropout_masks.py", "**/compiled.py", "engine/kernels/*.py"
@@ -109,14 +109,9 @@ class KernelFiles:
         return None
 
     def write(self, name: str, content: bytes) -> None:
-        """Write a file with a checksum, whole or not at all. Ignore an `OSError`, such as a full disk."""
-        staging = self._folder / f"{name}.{uuid4().hex}"
-        with suppress(OSError):
-            try:
-                staging.write_bytes(hashlib.sha256(content).digest() + content)
-                staging.replace(self._folder / name)
-            finally:
-                staging.unlink(missing_ok=True)
+        """Write a file with a checksum, whole or not at all. Ignore errors, such as a full disk."""
+        with suppress(OSError, UserError), file_written_whole(self._folder / name) as file:
+            file.write(hashlib.sha256(content).digest() + content)
 
     def claim(self, name: str, seconds: float = CLAIM_SECONDS) -> bool:
         """Claim a name for this process, until `release` or the end of the process. If another process has

@@ -1,5 +1,6 @@
 """Interrupted and resumed `preprocess` runs write the same bytes."""
 
+import errno
 import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -64,6 +65,41 @@ def interrupt(out: Path, corpora: list[str], stage: str, done: int = 0, **how: A
     """Interrupt a run when it has `done` so much of `stage`, and check that there is no dataset."""
     with pytest.raises(Stopped):
         make(out, corpora, stop=(stage, done), **how)
+    assert not out.exists()
+
+
+def test_a_part_appears_whole_with_checksums_that_show_damage(tmp_path: Path) -> None:
+    part = tmp_path / "work" / "clean-000000"
+    killed = part.with_name(".clean-000000.unfinished")
+    killed.mkdir(parents=True)
+    (killed / "old").write_text("of a killed run")
+    with parts.written_whole(part) as folder:
+        (folder / "file").write_text("content")
+        assert not part.exists() and not (folder / "old").exists()
+    assert [*part.parent.iterdir()] == [part] and (part / "file").read_text() == "content"
+    assert parts.drop_damaged(part.parent) == ()
+    (part / "file").write_text("contemt")
+    assert parts.drop_damaged(part.parent) == ("clean-000000",) and not part.exists()
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, OSError])
+def test_an_error_leaves_nothing_of_a_part(tmp_path: Path, error: type[BaseException]) -> None:
+    with pytest.raises(error), parts.written_whole(tmp_path / "ids-000000") as folder:
+        (folder / "file").write_text("content")
+        raise error
+    assert not any(tmp_path.iterdir())
+
+
+def test_a_disk_that_gets_full_is_an_error_with_the_name_of_the_dataset(
+    tmp_path: Path, corpora: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(folder: Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(parts, "_checksums", fails)
+    out = tmp_path / "dataset"
+    with pytest.raises(UserError, match=f"{out} can't be written: No space left on device. Free some space"):
+        make(out, corpora)
     assert not out.exists()
 
 

@@ -1,12 +1,15 @@
 """Kernels are optional, and their compiled code is never outdated or damaged."""
 
+import io
 import os
 import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -107,6 +110,18 @@ def test_a_damaged_file_is_not_read(damage: bytes, tmp_path: Path) -> None:
     assert files.read("a") is None
 
 
+def test_a_full_disk_keeps_the_older_code_and_is_no_error(
+    tmp_path: Path, full_disk: Callable[[int], AbstractContextManager[None]]
+) -> None:
+    files = KernelFiles(str(tmp_path), "here")
+    files.write("a", b"code")
+    with full_disk(1000):
+        files.write("a", bytes(100_000))
+        files.write("b", bytes(100_000))
+    assert files.read("a") == b"code" and files.read("b") is None
+    assert [path.name for path in tmp_path.glob("*/*")] == ["a"]
+
+
 def test_the_environment_and_all_sources_name_the_folder(
     package: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -177,8 +192,11 @@ def test_a_folder_that_can_only_be_read_is_used(package: Path, monkeypatch: pyte
     def fails(path: Path, *_: object) -> None:
         raise PermissionError(path)
 
-    for name in ("write_bytes", "mkdir"):
-        monkeypatch.setattr(Path, name, fails)
+    def opened(path: Path, mode: str = "r", *rest: Any) -> Any:
+        return fails(path) if "w" in mode else io.open(path, mode, *rest)  # noqa: UP020
+
+    monkeypatch.setattr(Path, "open", opened)
+    monkeypatch.setattr(Path, "mkdir", fails)
     monkeypatch.setattr(os, "utime", fails)
     files = KernelFiles(str(package / "chosen"), "here")
     files.write("b", b"left out")
