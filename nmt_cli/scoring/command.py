@@ -8,7 +8,6 @@ import json
 import math
 import os
 import selectors
-import signal
 import threading
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -18,6 +17,7 @@ from typing import IO
 from nmt_cli import __version__
 from nmt_cli.errors import UserError, printable
 from nmt_cli.runtime.processes import Progress
+from nmt_cli.runtime.programs import kill_program, start_program
 from nmt_cli.scoring.scorers import Texts
 
 LONGEST_ANSWER = 1000  # bytes
@@ -93,7 +93,7 @@ class CommandScorer:
         def start() -> None:
             may_start.wait()
             # In a session of its own, so that the children of the command can be killed with it.
-            process = Popen(self._command, shell=True, stdin=PIPE, stdout=PIPE, start_new_session=True)
+            process = start_program(self._command, stdin=PIPE, stdout=PIPE)
             started.append(process)
             self._feed(process.stdin, rows)
 
@@ -113,7 +113,7 @@ class CommandScorer:
             while may_start.is_set() and thread.is_alive() and not started:
                 thread.join(0.001)
             for process in started:
-                _kill(process)
+                kill_program(process)
                 if process.stdout:
                     process.stdout.close()
 
@@ -154,14 +154,6 @@ class CommandScorer:
                 stdin.writelines(json.dumps(row).encode() + b"\n" for row in rows)
         except Exception as error:
             self._failure = error
-
-
-def _kill(process: Popen[bytes]) -> None:
-    """Kill a command and its children, unless it has ended."""
-    if process.returncode is None:  # else its number may belong to another process
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
 
 
 def score_by_command(

@@ -1,16 +1,17 @@
 """Compile the kernels of several names with a process per core, and report the progress."""
 
 import os
-import subprocess
 import sys
 import threading
 import time
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from subprocess import DEVNULL, PIPE
 
 from nmt_cli.errors import Notice
 from nmt_cli.runtime.kernels.loading import announced, compiled_kernels
+from nmt_cli.runtime.programs import kill_program, start_program
 from nmt_cli.runtime.threads import available_cores
 
 QUIET_SECONDS = 5.0
@@ -51,12 +52,9 @@ def _assistant(names: Sequence[str]) -> Iterator[None]:
     """Run a process for the block that compiles and stores the kernels of `names` in this order."""
     # Not a fork, as other threads may hold locks. `multiprocessing` would run the user's script again.
     command = [sys.executable, "-P", "-c", f"from {__name__} import assist; assist()", *names]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    null = subprocess.DEVNULL
+    path = os.pathsep.join(filter(None, sys.path))
     try:
-        process = subprocess.Popen(
-            command, env=environment, stdin=subprocess.PIPE, stdout=null, stderr=null, start_new_session=True
-        )  # in a new session, Ctrl-C reaches this process only
+        process = start_program(command, {"PYTHONPATH": path}, stdin=PIPE, stdout=DEVNULL, stderr=DEVNULL)
     except OSError:  # such as a limit of processes
         yield
         return
@@ -64,7 +62,7 @@ def _assistant(names: Sequence[str]) -> Iterator[None]:
         try:
             yield
         finally:
-            process.kill()
+            kill_program(process)
 
 
 def assist() -> None:

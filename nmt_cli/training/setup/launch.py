@@ -3,12 +3,13 @@
 import os
 import signal
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from subprocess import Popen, TimeoutExpired
 
 from nmt_cli.errors import EXIT_CODES
+from nmt_cli.runtime.programs import kill_program, start_program
 from nmt_cli.training.step.distributed import child_environments
 
 POLL_SECONDS = 0.1
@@ -26,10 +27,10 @@ def run_on_devices(
     code of the first failure. After a failure, end or kill the other processes. Pass on only the first signal
     that `stop_wanted` returns (0 for none). If a signal ended a process, `report` receives a line."""
     command = [sys.executable, "-m", "nmt_cli", *arguments]
-    variables = {**os.environ, LAUNCHER: str(os.getpid())}
+    launcher = {LAUNCHER: str(os.getpid())}
     # In their own sessions, the processes do not get Ctrl-C. This process passes it on once.
     processes = [
-        subprocess.Popen(command, env={**variables, **environment}, start_new_session=True)
+        start_program(command, launcher | environment)
         for environment in child_environments(devices, _free_port())
     ]
     stopping = False
@@ -59,12 +60,12 @@ def _exit_code(code: int, rank: int, report: Callable[[str], None]) -> int:
     return 128 - code
 
 
-def _signal_all(processes: Sequence["subprocess.Popen[bytes]"], number: int) -> None:
+def _signal_all(processes: Sequence["Popen[bytes]"], number: int) -> None:
     for process in processes:
         process.send_signal(number)
 
 
-def _end(processes: Sequence["subprocess.Popen[bytes]"], stopping: bool) -> None:
+def _end(processes: Sequence["Popen[bytes]"], stopping: bool) -> None:
     """Wait until all processes have ended. If not `stopping`, first send SIGTERM. Kill processes that still
     run after `SECONDS_TO_END`, or after `SECONDS_TO_SAVE` if `stopping`."""
     deadline = time.monotonic() + (SECONDS_TO_SAVE if stopping else SECONDS_TO_END)
@@ -73,9 +74,8 @@ def _end(processes: Sequence["subprocess.Popen[bytes]"], stopping: bool) -> None
     for process in processes:
         try:
             process.wait(max(0.0, deadline - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        except TimeoutExpired:
+            kill_program(process)
 
 
 def _free_port() -> int:
