@@ -23,7 +23,7 @@ from typing import Any
 import click
 import numpy as np
 
-from nmt_cli.training.tracking.history import read_history
+from nmt_cli.training.tracking.log import read_history
 from recipes.benchmarks import machine
 from recipes.benchmarks import training_peers as peers
 from recipes.benchmarks.charts import charts

@@ -112,7 +112,7 @@ def descriptions() -> tuple[Reader, list[bytes]]:
 
 def logs() -> tuple[Reader, list[bytes]]:
     """Return the reader of a run's log, and contents to start from."""
-    from nmt_cli.training.tracking.history import read_history
+    from nmt_cli.training.tracking.log import read_history
 
     lines = (GOLDEN / "run" / "log.jsonl").read_bytes().splitlines(keepends=True)
     return read_history, [lines[0], lines[-1]]

@@ -28,7 +28,7 @@ from nmt_cli.training.setup.run import Run
 from nmt_cli.training.step.ema import Ema
 from nmt_cli.training.step.trainer import Trainer
 from nmt_cli.training.tracking.events import Note, Warned
-from nmt_cli.training.tracking.history import History
+from nmt_cli.training.tracking.history import RunHistory
 from nmt_cli.training.tracking.saver import Snapshot
 from nmt_cli.training.validation.metrics import Judge
 
@@ -75,7 +75,7 @@ def refuse_foreign(run: Path) -> None:
         refuse_other_files(run, "run", CONFIG, hidden=False)
 
 
-def same_bleu(config: ValidationConfig, history: History) -> ValidationConfig:
+def same_bleu(config: ValidationConfig, history: RunHistory) -> ValidationConfig:
     """Return `config`, with the tokeniser "char" if BLEU counted characters in `history`. The tokeniser of
     the language may be installed by now, but its scores could not be compared with earlier ones."""
     signatures = [validation.line["signatures"].get("bleu", "") for validation in history.validations]
@@ -83,7 +83,7 @@ def same_bleu(config: ValidationConfig, history: History) -> ValidationConfig:
     return replace(config, bleu_tokenizer="char") if characters else config
 
 
-def refuse_other_scores(run: Path, position: Position, history: History, judge: Judge) -> None:
+def refuse_other_scores(run: Path, position: Position, history: RunHistory, judge: Judge) -> None:
     """Raise `UserError` if the scores of `judge` cannot be compared with those in `position` and `history`:
     for another first set or COMET model, or if BLEU had a tokeniser that is not installed any more."""
     if position.judged_on not in ("", judge.first_set):

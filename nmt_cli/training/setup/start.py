@@ -30,7 +30,7 @@ from nmt_cli.training.setup.run import Run
 from nmt_cli.training.step.distributed import LostContact
 from nmt_cli.training.tracking.environment import ENVIRONMENT, environment, keep_environment
 from nmt_cli.training.tracking.events import Note, Warned
-from nmt_cli.training.tracking.history import History
+from nmt_cli.training.tracking.history import RunHistory
 from nmt_cli.training.tracking.html_report import html_report
 from nmt_cli.training.tracking.log import LOG, Log, cut_behind
 from nmt_cli.training.tracking.recorder import Recorder
@@ -68,10 +68,10 @@ def start(run: Run, stop_wanted: Callable[[], bool], command: Sequence[str] = ()
         enter(chosen_kernels(run))
         snapshot = first_state(run, newest, to_take)
         position, world = snapshot.position, run.process.world
-        log, history = enter(_recording(run, snapshot))
+        log = enter(_recording(run, snapshot))
         if run.process.first:
             _record_environment(run, snapshot, command)
-        validator = _validator(run, snapshot, history)
+        validator = _validator(run, snapshot, log.history)
         enter(_blaming_dataset(guard))
         cut = tried_cut(run, snapshot, validator)
         loader = enter(loading(run, guard, cut, position))
@@ -84,7 +84,7 @@ def start(run: Run, stop_wanted: Callable[[], bool], command: Sequence[str] = ()
             limits=Limits(run.config, position, clock, stop_wanted, late=world > 1),
             validator=validator,
             saver=Saver(run.folder, snapshot, run.config.checkpoints, clock, run.report),
-            recorder=Recorder(run.config, position, clock, log, history, run.device, vocabulary, run.report),
+            recorder=Recorder(run.config, vocabulary, position, clock, log, run.report),
             dataset=guard,
             report=run.report,
             resumed=snapshot.resumed,
@@ -123,12 +123,12 @@ def _blaming_dataset(guard: DatasetGuard) -> Iterator[None]:
 
 
 @contextmanager
-def _recording(run: Run, snapshot: Snapshot) -> Iterator[tuple[Log, History]]:
-    """Yield the log of the run and its history so far. Add readers of the run's events: the HTML report, and
-    TensorBoard and W&B if set. Cut the log, store settings, and rename folders in place of links, with
-    warnings. On later ranks, write nothing."""
+def _recording(run: Run, snapshot: Snapshot) -> Iterator[Log]:
+    """Yield the log of the run. Add readers of the run's events: the HTML report, and TensorBoard and W&B if
+    set. Cut the log, store settings, and rename folders in place of links, with warnings. On later ranks,
+    write nothing."""
     if not run.process.first:
-        yield Log(None), History()
+        yield Log(None, RunHistory(), run.report)
         return
     position = snapshot.position
     history, warning = cut_behind(run.folder / LOG, position)
@@ -148,7 +148,7 @@ def _recording(run: Run, snapshot: Snapshot) -> Iterator[tuple[Log, History]]:
         if run.config.training.wandb:
             follower = Follower(run.folder, run.config, run.report)
             run.readers.append(stack.enter_context(closing(follower)))
-        yield stack.enter_context(closing(Log(run.folder / LOG))), history
+        yield stack.enter_context(closing(Log(run.folder / LOG, history, run.report)))
 
 
 def _record_environment(run: Run, snapshot: Snapshot, command: Sequence[str]) -> None:
@@ -160,7 +160,7 @@ def _record_environment(run: Run, snapshot: Snapshot, command: Sequence[str]) ->
     keep_environment(run.folder, step, environment(command, run.device, run.precision.name, run.process))
 
 
-def _validator(run: Run, snapshot: Snapshot, history: History) -> Validator:
+def _validator(run: Run, snapshot: Snapshot, history: RunHistory) -> Validator:
     """Return the validator of the run. Warn if BLEU counts characters. Raise `UserError` if its scores cannot
     be compared with those in `history`."""
     position = snapshot.position

@@ -7,8 +7,7 @@ from xml.sax.saxutils import escape
 
 from nmt_cli.errors import UserError, printable
 from nmt_cli.runtime.atomic import file_written_whole
-from nmt_cli.training.tracking.history import read_history
-from nmt_cli.training.tracking.log import LOG
+from nmt_cli.training.tracking.log import LOG, read_history
 
 WIDTH, HEIGHT, LEFT, TOP = 420, 260, 56, 34
 """Size of a chart, and its left and top margins. The right margin is 14, the bottom margin 48."""

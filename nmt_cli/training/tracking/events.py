@@ -50,7 +50,7 @@ class Progress:
     max_steps: int
     epoch: int
     loss: float
-    """Training loss with label smoothing, as in `History.losses`."""
+    """Training loss with label smoothing, a mean over the latest steps."""
 
     nll: float
     """Training loss without label smoothing."""

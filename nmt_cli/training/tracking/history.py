@@ -3,12 +3,9 @@ run."""
 
 import math
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
-
-from nmt_cli.runtime.foreign_text import parsed_json, read_if_exists
 
 POINTS = 600
 """Minimum number of points in the curves of a long run. The maximum is twice this."""
@@ -18,15 +15,12 @@ COUNTS = ("step", "epoch", "source_tokens", "target_tokens", "skipped")
 LOSSES = ("nll", "perplexity", "word_perplexity")
 """Keys of a validation in the log, besides those of its scores."""
 
-LARGEST = 1e300
-"""Larger numbers in a log are damage. Sums of them could overflow."""
-
 RECENT_STEPS = 50
 """The training loss of a run is the mean over this many of its latest steps, without those left out."""
 
 
 @dataclass(frozen=True, slots=True)
-class Losses:
+class RecentLosses:
     """Training losses in nats per target token, as means over the tokens of the latest steps."""
 
     smoothed: float
@@ -93,7 +87,7 @@ class Validation:
 
 
 @dataclass(slots=True)
-class History:
+class RunHistory:
     """All measurements of a run since its first step: thinned curves of steps, validations, and totals."""
 
     now: Moment = Moment()
@@ -120,14 +114,14 @@ class History:
         return [validation.scores[metric] for validation in validations if metric in validation.scores]
 
     @property
-    def losses(self) -> Losses:
+    def losses(self) -> RecentLosses:
         """The training losses per token over the latest `RECENT_STEPS` steps, nan before the first step."""
         tokens = sum(tokens for tokens, _, _ in self._recent)
         if not tokens:
-            return Losses(math.nan, math.nan)
+            return RecentLosses(math.nan, math.nan)
         # A line has the mean of its step, and steps differ in size.
         loss = sum(tokens * loss for tokens, loss, _ in self._recent) / tokens
-        return Losses(loss, sum(tokens * nll for tokens, _, nll in self._recent) / tokens)
+        return RecentLosses(loss, sum(tokens * nll for tokens, _, nll in self._recent) / tokens)
 
     def _add_step(self, line: dict[str, Any]) -> None:
         """Add a step to the totals and the curves. Add its losses to the latest losses if they exist and the
@@ -146,38 +140,6 @@ class History:
             self.points = self.points[::2]
             self._width *= 2
         self.points.append(Point(self.now, 1, values))
-
-
-def read_history(log: Path) -> History:
-    """Return the history in a run's log, without damaged lines. It is empty without a log."""
-    history = History()
-    history.add(line for _, line in read_lines(log) if line)
-    return history
-
-
-def read_lines(log: Path) -> Iterator[tuple[bytes, dict[str, Any] | None]]:
-    """Yield each line of a log as bytes and as a dict, None if it is damaged. Omit an incomplete last line.
-    Raise `UserError` if the log is not an ordinary file."""
-    for line in read_if_exists(log).split(b"\n")[:-1]:
-        try:
-            content = parsed_json(line)
-            yield line, content if _is_intact(content) else None
-        except (ValueError, LookupError, TypeError, AttributeError):
-            yield line, None
-
-
-def _is_intact(line: Mapping[str, Any]) -> bool:
-    """Return whether a line has the numbers that readers use, or None for those that were not finite. For
-    another JSON value, return False or raise `LookupError`, `TypeError` or `AttributeError`."""
-    if "valid" in line:
-        numbers = [line["step"], *(line[name] for name in (*LOSSES, *line["signatures"]))]
-        if line["step"] is None or not isinstance(line["valid"], str):
-            return False
-    else:
-        numbers = [line[name] for name in (*COUNTS, *MEASURED)]
-        if None in numbers[: len(COUNTS)]:
-            return False
-    return all(number is None or abs(number) < LARGEST for number in numbers)
 
 
 def evenly(items: Sequence[Any], most: int) -> list[Any]:

@@ -20,7 +20,7 @@ from nmt_cli.text.tokenizer import SIDES
 from nmt_cli.training.config import TrainConfig
 from nmt_cli.training.step.trainer import Trainer
 from nmt_cli.training.tracking.events import Event, Report, Spent, Standing, Warned
-from nmt_cli.training.tracking.history import MEASURED, History, Moment, Validation, evenly
+from nmt_cli.training.tracking.history import MEASURED, Moment, RunHistory, Validation, evenly
 from nmt_cli.training.validation.metrics import sample_lines, translated_lines
 
 REPORT = "report.html"
@@ -61,7 +61,7 @@ class HtmlReport:
     """The sentences of each validation set whose translations are shown."""
 
     config: TrainConfig
-    history: History
+    history: RunHistory
     """The live history of the run."""
 
     warn: Report
@@ -129,7 +129,7 @@ class HtmlReport:
         return {"set": name, "step": steps, "bleu": scores, "sentences": sentences}
 
 
-def _curves(history: History) -> dict[str, Any]:
+def _curves(history: RunHistory) -> dict[str, Any]:
     """Return the axes, and the mean, minimum and maximum of each measurement at each point. They are None if
     no value was finite."""
     curves: dict[str, Any] = _axes([point.end for point in history.points])
@@ -202,7 +202,7 @@ def _rounded(value: float | None) -> float | None:
 
 
 def html_report(
-    run: Path, dataset: Dataset, identity: Identity, trainer: Trainer, history: History, warn: Report
+    run: Path, dataset: Dataset, identity: Identity, trainer: Trainer, history: RunHistory, warn: Report
 ) -> HtmlReport:
     """Return the reader that writes the report from `history`. Errors of writing go to `warn`."""
     return HtmlReport(

@@ -1,12 +1,15 @@
-"""Writes `log.jsonl`, which has one line per step and one per validation of a set. A resumed run continues
-the file."""
+"""The log of a run: its writer, and the only reader of `log.jsonl`.
+
+The file has one line per step, and one per validation of a set. All that a run measures goes through the log:
+its lines become the history, from which reports and curves are drawn, and events for TensorBoard and W&B.
+"""
 
 import hashlib
 import json
 import math
 import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -16,21 +19,31 @@ from torch import Tensor
 
 from nmt_cli.data.batching.loader import LocalBatch
 from nmt_cli.runtime.atomic import NO_ROOM, file_written_whole, unused
-from nmt_cli.runtime.foreign_text import read_if_exists
+from nmt_cli.runtime.foreign_text import parsed_json, read_if_exists
 from nmt_cli.training.progress import Position
-from nmt_cli.training.tracking.history import History, read_lines
+from nmt_cli.training.tracking.events import Logged, Report
+from nmt_cli.training.tracking.history import COUNTS, LOSSES, MEASURED, RunHistory
 
 LOG = "log.jsonl"
 
 LINE_START = b'{"step": '
 """The first bytes of each line."""
 
+LARGEST = 1e300
+"""Larger numbers in a log are damage. Sums of them could overflow."""
+
 
 class Log:
-    """The file `log.jsonl` of a run. It writes many steps at once, to wait for the device only once."""
+    """The log of a run. It writes many steps at once, to wait for the device only once."""
 
-    def __init__(self, path: Path | None) -> None:
-        """Open the log to append lines. If `path` is None, as on all ranks but the first, write nothing."""
+    def __init__(self, path: Path | None, history: RunHistory, report: Report = lambda event: None) -> None:
+        """Open the log to append lines.
+
+        path: the file, or None to write none, as on all ranks but the first.
+        history: the history of the lines in the file, to which all later lines are added.
+        report: is called with a `Logged` event for each group of lines.
+        """
+        self.history, self._report = history, report
         # On a full disk, an unbuffered write returns how many bytes it wrote. The others are tried later.
         self._file = path.open("ab", buffering=0) if path else None
         # Each checkpoint stores the hash. Updating it with each line avoids reading the whole log again.
@@ -70,26 +83,18 @@ class Log:
         return self.write(lines)
 
     def write(self, lines: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """Append lines, and wait until they are on disk. Return the lines as written, with None for numbers
-        that are not finite. If the disk is full, keep the lines for the next call and do not raise."""
+        """Append lines, wait until they are on disk, and add them to the history. Return the lines as
+        written: numbers that are not finite become None. If the disk is full, keep the lines for the next
+        call and do not raise."""
         # JSON has no numbers that are not finite.
         written = [
             {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in line.items()}
             for line in lines
         ]
-        if not self._file or not (written or self._unwritten):
-            return written
-        self._unwritten += b"".join(json.dumps(line).encode() + b"\n" for line in written)
-        try:
-            while self._unwritten:
-                count = self._file.write(self._unwritten) or 0
-                self._hash.update(self._unwritten[:count])
-                self._bytes += count
-                self._unwritten = self._unwritten[count:]
-            os.fsync(self._file.fileno())
-        except OSError as error:
-            if error.errno not in NO_ROOM:
-                raise
+        self._append(written)
+        self.history.add(written)
+        if written:
+            self._report(Logged(written))
         return written
 
     def restart_clock(self) -> None:
@@ -102,6 +107,24 @@ class Log:
         if self._file:
             with closing(self._file):
                 self.write([])
+
+    def _append(self, lines: Sequence[Mapping[str, Any]]) -> None:
+        """Append lines to the file, after those that met a full disk before."""
+        if not self._file:
+            return
+        self._unwritten += b"".join(json.dumps(line).encode() + b"\n" for line in lines)
+        if not self._unwritten:
+            return
+        try:
+            while self._unwritten:
+                count = self._file.write(self._unwritten) or 0
+                self._hash.update(self._unwritten[:count])
+                self._bytes += count
+                self._unwritten = self._unwritten[count:]
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                raise
 
 
 def _step_facts(number: int, rate: float, batch: LocalBatch) -> dict[str, Any]:
@@ -137,7 +160,39 @@ def _line(facts: Mapping[str, Any], measured: Sequence[float]) -> dict[str, Any]
     return line if scale == 1.0 else {**line, "loss_scale": scale}
 
 
-def cut_behind(path: Path, position: Position) -> tuple[History, str]:
+def read_history(log: Path) -> RunHistory:
+    """Return the history in a run's log, without damaged lines. It is empty without a log."""
+    history = RunHistory()
+    history.add(line for _, line in read_lines(log) if line)
+    return history
+
+
+def read_lines(log: Path) -> Iterator[tuple[bytes, dict[str, Any] | None]]:
+    """Yield each line of a log as bytes and as a dict, None if it is damaged. Omit an incomplete last line.
+    Raise `UserError` if the log is not an ordinary file."""
+    for line in read_if_exists(log).split(b"\n")[:-1]:
+        try:
+            content = parsed_json(line)
+            yield line, content if _is_intact(content) else None
+        except (ValueError, LookupError, TypeError, AttributeError):
+            yield line, None
+
+
+def _is_intact(line: Mapping[str, Any]) -> bool:
+    """Return whether a line has the numbers that readers use, or None for those that were not finite. For
+    another JSON value, return False or raise `LookupError`, `TypeError` or `AttributeError`."""
+    if "valid" in line:
+        numbers = [line["step"], *(line[name] for name in (*LOSSES, *line["signatures"]))]
+        if line["step"] is None or not isinstance(line["valid"], str):
+            return False
+    else:
+        numbers = [line[name] for name in (*COUNTS, *MEASURED)]
+        if None in numbers[: len(COUNTS)]:
+            return False
+    return all(number is None or abs(number) < LARGEST for number in numbers)
+
+
+def cut_behind(path: Path, position: Position) -> tuple[RunHistory, str]:
     """Remove from the log all lines after `position`, damaged and foreign lines, and an incomplete last line.
     Return the history of the other lines, and a warning if they are not what the run wrote, else "". With a
     warning, first copy a log that changes. Raise `UserError` for a pipe or a folder, or a full disk."""
@@ -165,10 +220,10 @@ def cut_behind(path: Path, position: Position) -> tuple[History, str]:
     return history, warning
 
 
-def _lines_up_to(position: Position, path: Path) -> tuple[History, bytes, int]:
+def _lines_up_to(position: Position, path: Path) -> tuple[RunHistory, bytes, int]:
     """Return the history and the bytes of a log's lines up to `position`, and the number of other lines that
     are not those of later steps. Steps rise, and each step and each validation has one line."""
-    history, intact, others = History(), bytearray(), 0
+    history, intact, others = RunHistory(), bytearray(), 0
     latest, seen = 0, set[tuple[int, str | None]]()
     for text, line in read_lines(path):
         if line is None or line["step"] < latest or (line["step"], line.get("valid")) in seen:

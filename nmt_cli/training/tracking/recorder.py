@@ -1,4 +1,4 @@
-"""Records the steps and validations of a run in its log and its history, and reports them as events.
+"""Records the steps and validations of a run in its log, and reports them as events.
 
 It also warns about training pairs that are left out because they are too long.
 """
@@ -15,7 +15,6 @@ from nmt_cli.runtime.memory import peak_memory
 from nmt_cli.training.config import TrainConfig
 from nmt_cli.training.progress import Clock, Position
 from nmt_cli.training.tracking.events import (
-    Logged,
     Progress,
     Report,
     Spent,
@@ -24,7 +23,6 @@ from nmt_cli.training.tracking.events import (
     Validated,
     Warned,
 )
-from nmt_cli.training.tracking.history import History
 from nmt_cli.training.tracking.log import Log
 from nmt_cli.training.validation.metrics import Judgement
 
@@ -62,26 +60,28 @@ class LeftOut:
 
 
 class Recorder:
-    """Writes steps and validations to the log, adds them to the history, and reports them as events."""
+    """Writes steps and validations to the log, and reports them as events."""
 
     def __init__(
         self,
         config: TrainConfig,
+        vocabulary: int,
         position: Position,
         clock: Clock,
         log: Log,
-        history: History,
-        device: torch.device,
-        vocabulary: int,
         report: Report,
     ) -> None:
-        """Record into `log`, `history` and `position`. `vocabulary` is the target vocabulary's size."""
-        self._config, self._position, self._clock = config, position, clock
-        self._log, self._history = log, history
-        self._device, self._vocabulary = device, vocabulary
-        self._report = report
+        """Start without steps.
+
+        vocabulary: the number of entries of the target vocabulary, for the cost of the run.
+        position: where the run is. It gets the size and the hash of the log.
+        """
+        self._config, self._vocabulary, self._position, self._clock = config, vocabulary, position, clock
+        self._log, self._report = log, report
         self.left_out = LeftOut(config, report)
         self._waited = 0.0
+        self._device = torch.device("cpu")
+        """The device of the latest step."""
 
     @property
     def late(self) -> bool:
@@ -91,6 +91,7 @@ class Recorder:
     def step(self, rate: float, batch: LocalBatch, measured: Tensor) -> None:
         """Keep a step, `measured` by `Trainer.step`, for `flush`."""
         self.left_out.seen(batch.epoch, batch.dropped)
+        self._device = measured.device
         self._log.add(self._position.step, rate, batch, measured)
 
     def flush(self, waited: float) -> list[dict[str, Any]]:
@@ -102,7 +103,6 @@ class Recorder:
         # A run that resumes from a checkpoint finds out from them if its log was lost or changed.
         self._position.log_bytes, self._position.log_sha256 = self._log.written
         if lines:
-            self._keep(lines)
             self._report(self._progress(lines, waiting))
         return lines
 
@@ -114,7 +114,7 @@ class Recorder:
             {"step": step, "valid": judgement.name, "decoded": decoded, **judgement.line()}
             for judgement in judgements
         )
-        self._keep(self._log.write(lines))
+        self._log.write(lines)
         self._report(Validated(step, judgements, best, seconds, decoded))
 
     def standing(self, state: State) -> None:
@@ -123,7 +123,7 @@ class Recorder:
 
     def spent(self) -> Spent:
         """Return operations, hours and device hours of the run. Operations exclude unflushed steps."""
-        config, now = self._config, self._history.now
+        config, now = self._config, self._log.history.now
         flops = training_flops(config.model, self._vocabulary, now.source_tokens, now.target_tokens)
         seconds, device_seconds = self._clock.spent
         return Spent(config.loss.draws * flops, seconds / 3600, device_seconds / 3600)
@@ -132,15 +132,11 @@ class Recorder:
         """Restart the measurement of speed, so that validation and saving do not count."""
         self._log.restart_clock()
 
-    def _keep(self, lines: Sequence[dict[str, Any]]) -> None:
-        """Add lines of the log to the history and report them."""
-        self._history.add(lines)
-        self._report(Logged(lines))
-
     def _progress(self, lines: Sequence[Mapping[str, Any]], waiting: float) -> Progress:
         """Return the progress event for the steps in `lines`. Losses are means over the latest steps, and
         speed and rate are those of the last line. `waiting` is the fraction of time spent on waiting."""
-        losses, bleu = self._history.losses, self._history.scores("bleu")
+        history = self._log.history
+        losses, bleu = history.losses, history.scores("bleu")
         return Progress(
             step=self._position.step,
             max_steps=self._config.training.max_steps,
@@ -157,5 +153,5 @@ class Recorder:
             skipped=sum(line["skipped"] for line in lines),
             memory=peak_memory(self._device),
             bleu=(bleu[-1], max(bleu)) if bleu else None,
-            bleu_on=self._history.validations[-1].line.get("scored_on", "") if bleu else "",
+            bleu_on=history.validations[-1].line.get("scored_on", "") if bleu else "",
         )

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from nmt_cli.training.tracking.history import POINTS, RECENT_STEPS, History, evenly, read_history
+from nmt_cli.training.tracking.history import POINTS, RECENT_STEPS, RunHistory, evenly
+from nmt_cli.training.tracking.log import read_history
 
 LONG = 5 * POINTS + 7
 
@@ -34,16 +35,16 @@ def valid_line(step: int, bleu: float, name: str = "dev") -> dict[str, Any]:
 
 
 @pytest.fixture
-def history() -> History:
+def history() -> RunHistory:
     """The history of a new run."""
-    return History()
+    return RunHistory()
 
 
-def test_a_new_run_has_an_empty_history(history: History) -> None:
+def test_a_new_run_has_an_empty_history(history: RunHistory) -> None:
     assert (history.now.step, history.points, history.validations) == (0, [], [])
 
 
-def test_each_line_counts_once_in_groups_of_any_size(history: History) -> None:
+def test_each_line_counts_once_in_groups_of_any_size(history: RunHistory) -> None:
     history.add([step_line(1), step_line(2, skipped=True)])
     history.add([])
     history.add([step_line(3)])
@@ -54,15 +55,15 @@ def test_each_line_counts_once_in_groups_of_any_size(history: History) -> None:
     assert [(v.at.step, v.name, v.scores) for v in history.validations] == [(3, "dev", {"bleu": 12.5})]
 
 
-def test_a_resumed_run_has_the_history_of_its_log(history: History, tmp_path: Path) -> None:
+def test_a_resumed_run_has_the_history_of_its_log(history: RunHistory, tmp_path: Path) -> None:
     lines = [*(step_line(step, loss=1 / step) for step in range(1, 8)), valid_line(7, 1 / 3)]
     (tmp_path / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")
     history.add(lines)
     assert read_history(tmp_path / "log.jsonl") == history
-    assert read_history(tmp_path / "not there yet") == History()
+    assert read_history(tmp_path / "not there yet") == RunHistory()
 
 
-def test_a_long_run_is_thinned_and_its_means_totals_and_spikes_are_not_lost(history: History) -> None:
+def test_a_long_run_is_thinned_and_its_means_totals_and_spikes_are_not_lost(history: RunHistory) -> None:
     spike = 1234
     history.add(step_line(i, gradient_norm=99.0 if i == spike else 0.5) for i in range(1, LONG + 1))
     points = history.points
@@ -78,13 +79,13 @@ def test_a_long_run_is_thinned_and_its_means_totals_and_spikes_are_not_lost(hist
     assert high[0].end.step - high[0].steps < spike <= high[0].end.step
 
 
-def test_values_that_are_not_finite_are_left_out_of_the_curves(history: History) -> None:
+def test_values_that_are_not_finite_are_left_out_of_the_curves(history: RunHistory) -> None:
     history.add([step_line(1, loss=None, skipped=True)])
     assert [point.values["loss"].count for point in history.points] == [0]
     assert [point.values["nll"].count for point in history.points] == [1]
 
 
-def test_scores_are_those_of_the_first_set(history: History) -> None:
+def test_scores_are_those_of_the_first_set(history: RunHistory) -> None:
     history.add([step_line(1), valid_line(1, 3.0), valid_line(1, 50.0, "other")])
     history.add([step_line(2), valid_line(2, 2.0)])
     assert (history.scores("bleu"), history.scores("ter")) == ([3.0, 2.0], [])
@@ -100,7 +101,7 @@ def test_some_of_many_are_evenly_spread_from_the_first_to_the_last(
     assert evenly(range(count), most) == expected
 
 
-def test_the_training_loss_is_the_mean_over_the_tokens_of_the_latest_steps(history: History) -> None:
+def test_the_training_loss_is_the_mean_over_the_tokens_of_the_latest_steps(history: RunHistory) -> None:
     assert math.isnan(history.losses.nll)
     steps = range(1, RECENT_STEPS + 11)
     history.add(step_line(step, target_tokens=step, loss=float(step), nll=2.0) for step in steps)

@@ -14,7 +14,7 @@ from nmt_cli.checkpoints.run_folder import read_state
 from nmt_cli.data.dataset import Dataset, raw_lines
 from nmt_cli.model.cost import training_flops
 from nmt_cli.training.tracking.events import Doing, Event, Progress, Spent, Standing, Warned
-from nmt_cli.training.tracking.history import POINTS, History
+from nmt_cli.training.tracking.history import POINTS, RunHistory
 from nmt_cli.training.tracking.html_report import HtmlReport
 from nmt_cli.training.validation.metrics import SAMPLES, sample_lines
 from tests.training.runs import Go, Tiny, content_of, lines_of
@@ -42,7 +42,7 @@ def report(tmp_path: Path, tiny: Tiny) -> Make:
             **{"step": steps, "valid": NASTY, "nll": 1.0, "perplexity": 2.7, "word_perplexity": 9.0},
             **{"bleu": 30.0, "signatures": {"bleu": "x"}, "samples": {"4": NASTY}},
         }
-        history = History()
+        history = RunHistory()
         rates = [1e-3] * (steps - 1) + [0.0]  # of a linear schedule, shortened
         history.add(
             {**step, **measured, "step": number, "learning_rate": rate}

@@ -18,8 +18,9 @@ from nmt_cli.data.batching.loader import LocalBatch
 from nmt_cli.data.dataset import Dataset
 from nmt_cli.training.progress import Position
 from nmt_cli.training.tracking import log as log_module
-from nmt_cli.training.tracking.history import History, read_history
-from nmt_cli.training.tracking.log import Log, cut_behind
+from nmt_cli.training.tracking.events import Event, Logged
+from nmt_cli.training.tracking.history import RunHistory
+from nmt_cli.training.tracking.log import Log, cut_behind, read_history
 from tests.checks import refusal
 from tests.training.runs import Go, warnings
 
@@ -40,7 +41,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
 @pytest.fixture
 def log(path: Path) -> Iterator[Log]:
-    with closing(Log(path)) as log:
+    with closing(Log(path, RunHistory())) as log:
         yield log
 
 
@@ -105,17 +106,33 @@ def test_steps_are_written_in_groups_each_once_and_in_order(log: Log, path: Path
 
 def test_a_resumed_run_appends_to_its_log(path: Path) -> None:
     for number in (1, 2):
-        with closing(Log(path)) as log:
+        with closing(Log(path, RunHistory())) as log:
             add(log, number)
             log.flush()
     assert steps_in(path) == [1, 2]
 
 
 def test_a_rank_that_does_not_write_still_returns_its_lines() -> None:
-    log = Log(None)
+    log = Log(None, RunHistory())
     add(log, 1)
-    log.write([{"step": 1}])
+    log.write([line(1)])
     assert [line["step"] for line in log.flush()] == [1]
+
+
+def test_each_line_goes_to_the_file_the_history_and_the_readers_once_and_the_same(path: Path) -> None:
+    events: list[Event] = []
+    with closing(Log(path, RunHistory(), events.append)) as log:
+        add(log, 1, nll=torch.nan, bad=1.0)
+        add(log, 2)
+        log.flush()
+        log.write([json.loads(valid(2, bleu=float("inf")))])
+        log.flush()
+    lines = strict_lines_of(path)
+    assert [line for event in events if isinstance(event, Logged) for line in event.lines] == lines
+    assert len(events) == 2
+    assert log.history == read_history(path)
+    assert [point.end.step for point in log.history.points] == [1, 2]
+    assert [validation.line for validation in log.history.validations] == [lines[2]]
 
 
 def test_speed_is_target_tokens_over_the_time_of_the_steps_alone(clock: SimpleNamespace, log: Log) -> None:
@@ -152,6 +169,12 @@ def test_filler_is_the_share_of_dummy_tokens(log: Log, dataset: Dataset) -> None
     both = len(part.source_tokens) + len(part.target_tokens)
     assert part.filler > 0
     assert log.flush()[0]["filler"] == round(part.filler / both, 5)
+
+
+def line(number: int) -> dict[str, Any]:
+    """Return the entries of a step."""
+    entries: dict[str, Any] = json.loads(step(number))
+    return entries
 
 
 def step(number: int, **changes: object) -> bytes:
@@ -274,42 +297,42 @@ def test_the_steps_of_an_older_version_without_a_hash_are_counted(path: Path) ->
 
 def test_a_log_knows_its_hash_also_after_a_full_disk(path: Path, full_disk: FullDisk) -> None:
     path.write_bytes(b"before\n")
-    with closing(Log(path)) as log:
+    with closing(Log(path, RunHistory())) as log:
         with full_disk(20):
-            log.write([{"step": 1}, {"step": 2}])
+            log.write([line(1), line(2)])
             content = path.read_bytes()
             assert log.written == (len(content), hashlib.sha256(content).hexdigest())
-        log.write([{"step": 3}])
+        log.write([line(3)])
         content = path.read_bytes()
         assert log.written == (len(content), hashlib.sha256(content).hexdigest())
 
 
 def test_a_run_that_begins_again_keeps_nothing(path: Path) -> None:
-    assert cut_behind(path, at(0)) == (History(), "")
+    assert cut_behind(path, at(0)) == (RunHistory(), "")
     assert not path.exists()
     path.write_bytes(step(1) + step(2))
-    assert cut_behind(path, at(0)) == (History(), "")
+    assert cut_behind(path, at(0)) == (RunHistory(), "")
     assert path.read_bytes() == b""
 
 
 def test_lines_that_a_full_disk_refused_are_written_later(path: Path, full_disk: FullDisk) -> None:
     path.write_bytes(b"before\n")
-    with closing(Log(path)) as log:
+    with closing(Log(path, RunHistory())) as log:
         with full_disk(20):
-            log.write([{"step": 1}, {"step": 2}])
-        log.write([{"step": 3}])  # writes also the lines that the full disk refused
-    assert path.read_bytes() == b'before\n{"step": 1}\n{"step": 2}\n{"step": 3}\n'
+            log.write([line(1), line(2)])
+        log.write([line(3)])  # writes also the lines that the full disk refused
+    assert path.read_bytes() == b"before\n" + step(1) + step(2) + step(3)
 
 
 @pytest.mark.parametrize("last", [Log.flush, Log.close])
 def test_lines_that_a_full_disk_refused_are_written_without_later_ones(
     path: Path, full_disk: FullDisk, last: Callable[[Log], object]
 ) -> None:
-    with closing(Log(path)) as log:
+    with closing(Log(path, RunHistory())) as log:
         with full_disk(5):
-            log.write([{"step": 1}])
+            log.write([line(1)])
         last(log)
-        assert path.read_bytes() == b'{"step": 1}\n'
+        assert path.read_bytes() == step(1)
 
 
 def test_a_run_reports_what_was_lost_of_its_log_once(go: Go, run: Path) -> None:

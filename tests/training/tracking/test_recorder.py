@@ -12,7 +12,7 @@ from nmt_cli.data.batching.loader import LocalBatch
 from nmt_cli.scoring.metrics import Score
 from nmt_cli.training.progress import Clock, Position
 from nmt_cli.training.tracking.events import Event, Logged, Progress, Validated
-from nmt_cli.training.tracking.history import History
+from nmt_cli.training.tracking.history import RunHistory
 from nmt_cli.training.tracking.log import Log
 from nmt_cli.training.tracking.recorder import LeftOut, Recorder
 from nmt_cli.training.validation.metrics import Judgement
@@ -27,8 +27,8 @@ def position() -> Position:
 @pytest.fixture
 def recorder(tiny: Tiny, position: Position, events: list[Event], path: Path) -> Iterator[Recorder]:
     clock = Clock(position, tiny().training, devices=1)
-    with closing(Log(path)) as log:
-        yield Recorder(tiny(), position, clock, log, History(), torch.device("cpu"), 30, events.append)
+    with closing(Log(path, RunHistory(), events.append)) as log:
+        yield Recorder(tiny(), 30, position, clock, log, events.append)
 
 
 def take(recorder: Recorder, position: Position, nll: float, tokens: int, bad: float = 0.0) -> None:
