@@ -48,6 +48,10 @@ class Position:
     judged_on: str = ""
     """A hash of the first validation set, or "" before the first validation."""
 
+    bleu_tokenizer: str = ""
+    """The tokeniser of BLEU in the latest validation: "char", or the setting. "" before the first one. Older
+    versions did not store it."""
+
     log_bytes: int = 0
     """Length of `log.jsonl` at the last flush."""
 

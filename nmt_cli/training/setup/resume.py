@@ -75,11 +75,13 @@ def refuse_foreign(run: Path) -> None:
         refuse_other_files(run, "run", CONFIG, hidden=False)
 
 
-def same_bleu(config: ValidationConfig, history: RunHistory) -> ValidationConfig:
-    """Return `config`, with the tokeniser "char" if BLEU counted characters in `history`. The tokeniser of
-    the language may be installed by now, but its scores could not be compared with earlier ones."""
-    signatures = [validation.line["signatures"].get("bleu", "") for validation in history.validations]
-    characters = any("|tok:char|" in signature for signature in signatures)
+def same_bleu(config: ValidationConfig, position: Position, history: RunHistory) -> ValidationConfig:
+    """Return `config`, with the tokeniser "char" if BLEU counted characters before. The tokeniser of the
+    language may be installed by now, but its scores could not be compared with earlier ones."""
+    characters = position.bleu_tokenizer == "char"
+    if not position.bleu_tokenizer:  # a run of an older version, which has only the signatures of its scores
+        signatures = [validation.line["signatures"].get("bleu", "") for validation in history.validations]
+        characters = any("|tok:char|" in signature for signature in signatures)
     return replace(config, bleu_tokenizer="char") if characters else config
 
 

@@ -164,7 +164,7 @@ def _validator(run: Run, snapshot: Snapshot, history: RunHistory) -> Validator:
     """Return the validator of the run. Warn if BLEU counts characters. Raise `UserError` if its scores cannot
     be compared with those in `history`."""
     position = snapshot.position
-    validation = run.group.from_first(same_bleu(run.config.validation, history))
+    validation = run.group.from_first(same_bleu(run.config.validation, position, history))
     translate = translating(run.config)
     judge = Judge(run.dataset, run.tokenizers, validation, translate, run.group, run.precision, run.comet)
     validator = Validator(run.config, judge, snapshot.trainer.model, snapshot.ema, position)

@@ -21,7 +21,7 @@ from nmt_cli.loss.chunked_loss import cross_entropy
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.runtime.memory import release_unused
 from nmt_cli.scoring.confidence import Calibration, calibrated
-from nmt_cli.scoring.config import SMALLER_IS_BETTER, BleuConfig, Metric, ScoreConfig
+from nmt_cli.scoring.config import SMALLER_IS_BETTER, BleuConfig, BleuTokenizer, Metric, ScoreConfig
 from nmt_cli.scoring.metrics import Score, characters_instead, perplexity, score
 from nmt_cli.scoring.neural.comet import Comet
 from nmt_cli.scoring.paper import LANGUAGES
@@ -126,6 +126,11 @@ class Judge:
         config = ScoreConfig(bleu=BleuConfig(tokenizer=self.config.bleu_tokenizer))
         return characters_instead(config, self.tokenizers.recipe.target_lang)
 
+    @property
+    def bleu_tokenizer(self) -> BleuTokenizer:
+        """The tokeniser of BLEU: "char" if that of the language is not installed, else the setting."""
+        return "char" if self.in_characters else self.config.bleu_tokenizer
+
     @torch.no_grad()
     def judge(self, model: Transformer, split: Split, only: Sequence[int] | None = None) -> Judgement:
         """Return the loss and scores of `model` on a set. All ranks call this. Compute the loss of all pairs,
@@ -179,8 +184,7 @@ class Judge:
         count = len(translations)
         words = sum(len(line.split()) + 1 for line in references)  # does not depend on the vocabulary
         lang = iso_code(self.tokenizers.recipe.target_lang)
-        bleu = BleuConfig(tokenizer="char" if self.in_characters else self.config.bleu_tokenizer)
-        config = ScoreConfig(bleu=bleu)
+        config = ScoreConfig(bleu=BleuConfig(tokenizer=self.bleu_tokenizer))
         metrics = [*dict.fromkeys((*LOGGED, *(one for one in get_args(Metric) if one == self.config.metric)))]
         scores = score(translations, [own_references], metrics, config, lang)
         scores += self._comet_scores(split, [*translated], translations, own_references)

@@ -73,6 +73,7 @@ class Validator:
             judgements = [self.judge.judge(self.model, split) for split in self.judge.dataset.valid_sets]
         # A checkpoint stores the position as JSON, whose keys are strings.
         step, self.position.judged_on = str(self.position.step), self.judge.first_set
+        self.position.bleu_tokenizer = self.judge.bleu_tokenizer
         self.position.scores[step] = validation_score(judgements[0], self.config.validation.metric)
         self.position.judged[step] = judgements[0].metrics
         return judgements

@@ -7,6 +7,7 @@ import pytest
 
 from nmt_cli.scoring.config import ScoreConfig
 from tests.training.runs import Complaint, Go, lines_of, warnings
+from tests.training.setup.test_precision import change_state
 
 VALIDATE = ("validation.every_steps=2", "training.max_steps=4")
 REASON = "13a is not installed, so validation counts characters (tok:char). For words, run pip install 13a."
@@ -37,6 +38,20 @@ def test_a_tokenizer_that_is_installed_later_does_not_change_the_scores_of_a_run
     _, events = go(*VALIDATE)
     assert tokenizers(run) == ["tok:char", "tok:char"]
     assert warnings(events) == []
+
+
+@pytest.mark.parametrize("version", ["this", "older"])
+def test_the_tokenizer_is_kept_without_the_log_or_in_runs_of_older_versions_by_the_log(
+    go: Go, run: Path, machine: SimpleNamespace, version: str
+) -> None:
+    go(*VALIDATE, stop_at=3)
+    machine.installed = True
+    if version == "this":
+        (run / "log.jsonl").unlink()
+    else:
+        change_state(run, without=("bleu_tokenizer",))
+    go(*VALIDATE)
+    assert tokenizers(run)[-1] == "tok:char"
 
 
 @pytest.mark.parametrize("metric", ["bleu", "chrf"])

@@ -29,7 +29,8 @@ def validator(tiny: Callable[..., TrainConfig]) -> Validators:
             ]
             return Judgement(split, 2.0, 7.4, 9.0, actual, [])
 
-        judge = SimpleNamespace(dataset=SimpleNamespace(valid_sets=sets), judge=judged, first_set="")
+        facts = {"first_set": "", "bleu_tokenizer": "auto"}
+        judge = SimpleNamespace(dataset=SimpleNamespace(valid_sets=sets), judge=judged, **facts)
         config = tiny("validation.every_steps=10", *settings)
         return Validator(config, cast(Any, judge), cast(Any, None), None, Position(step=step))
 
