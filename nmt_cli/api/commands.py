@@ -120,7 +120,7 @@ def train(
 
     from nmt_cli.data.dataset import open_dataset
     from nmt_cli.runtime.devices import device_of_rank, is_gpu
-    from nmt_cli.training.setup.run import Run
+    from nmt_cli.training.setup.run import TrainingRun
     from nmt_cli.training.setup.start import start
     from nmt_cli.training.step.distributed import process_from_environment
 
@@ -129,7 +129,7 @@ def train(
     process = process_from_environment()
     where = device_of_rank(device, process.local_rank)
     opened = open_dataset(Path(dataset))
-    run = Run(Path(out), opened, config or TrainConfig(), process, where, [report])
+    run = TrainingRun(Path(out), opened, config or TrainConfig(), process, where, [report])
     # Training seeds PyTorch's generators, which belong to the caller.
     with torch.random.fork_rng([where] if is_gpu(where) else []):
         complete = start(run, stop_wanted, command, threads or 0)

@@ -58,6 +58,22 @@ class Position:
     log_sha256: str = ""
     """SHA-256 of the first `log_bytes` bytes of `log.jsonl`. Older versions did not store it."""
 
+    def count_bad(self, skipped: bool) -> None:
+        """Count a step that was left out, or start again from 0 after a step that was taken."""
+        self.bad_in_a_row = self.bad_in_a_row + 1 if skipped else 0
+
+    def validated(self, score: float, metrics: dict[str, float], judged_on: str, bleu_tokenizer: str) -> None:
+        """Store the results of a validation of the first set after the latest step.
+
+        score: that of validation.metric. Larger is better.
+        metrics: all of the set, by name.
+        judged_on: a hash of the set.
+        bleu_tokenizer: how BLEU cut words.
+        """
+        step = str(self.step)  # a checkpoint stores the position as JSON, whose keys are strings
+        self.scores[step], self.judged[step] = score, metrics
+        self.judged_on, self.bleu_tokenizer = judged_on, bleu_tokenizer
+
     def advance(self, epoch: int, batch: int) -> None:
         """Count a step on `batch` of `epoch`."""
         self.step, self.updates = self.step + 1, self.updates + 1
@@ -203,8 +219,7 @@ class Limits:
         """Count in the position how many of the latest steps in a row were left out, from log `lines`. Raise
         `UserError` if the count is at least `GIVE_UP_AFTER`."""
         for line in lines:
-            # A step that was taken resets the count to 0.
-            self.position.bad_in_a_row = (self.position.bad_in_a_row + 1) * line["skipped"]
+            self.position.count_bad(line["skipped"])
         if self.position.bad_in_a_row >= GIVE_UP_AFTER:
             raise UserError(
                 f"loss or gradient were not finite in {self.position.bad_in_a_row} steps in a row, up to "

@@ -14,7 +14,7 @@ from nmt_cli.text.tokenizers import load_tokenizers
 from nmt_cli.training.config import TrainConfig
 from nmt_cli.training.setup import start as start_module
 from nmt_cli.training.setup.dry_run import Forecast, forecast
-from nmt_cli.training.setup.run import Run
+from nmt_cli.training.setup.run import TrainingRun
 from nmt_cli.training.setup.start import start
 from nmt_cli.training.step.distributed import Process
 from nmt_cli.training.tracking.events import Doing, Event, Report
@@ -95,7 +95,7 @@ def go(run: Path, toy_dataset: Path, tiny: Tiny) -> Go:
             return any(isinstance(event, Doing) and event.step == stop_at for event in events)
 
         config, cpu = tiny(*assignments), torch.device("cpu")
-        run = Run(out, open_dataset(dataset), config, Process(), cpu, [both])
+        run = TrainingRun(out, open_dataset(dataset), config, Process(), cpu, [both])
         return start(run, stop_wanted), events
 
     return go
@@ -110,8 +110,8 @@ def new_run(run: Path, dataset: Dataset, tiny: Tiny) -> NewRun:
         process: Process = SINGLE,
         device: str = "cpu",
         readers: Sequence[Callable[[Event], None]] = (),
-    ) -> Run:
-        return Run(run, dataset, tiny(*assignments), process, torch.device(device), [*readers])
+    ) -> TrainingRun:
+        return TrainingRun(run, dataset, tiny(*assignments), process, torch.device(device), [*readers])
 
     return new_run
 

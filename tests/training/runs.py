@@ -12,13 +12,13 @@ from torch import Tensor, nn
 
 from nmt_cli.training.config import TrainConfig
 from nmt_cli.training.setup.dry_run import Forecast
-from nmt_cli.training.setup.run import Run
+from nmt_cli.training.setup.run import TrainingRun
 from nmt_cli.training.tracking.events import Doing, Event, Note, Progress, Saved, Validated, Warned
 
 Go = Callable[..., tuple[bool, list[Event]]]
 Tiny = Callable[..., TrainConfig]
 Complaint = Callable[..., str]
-NewRun = Callable[..., Run]
+NewRun = Callable[..., TrainingRun]
 Planned = Callable[..., Forecast]
 
 TIMES = ("tokens_per_second", "waiting")

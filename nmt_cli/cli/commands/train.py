@@ -162,7 +162,7 @@ def _forecast(dataset: Path, out: Path, config: TrainConfig, where: Where, quiet
     from nmt_cli.runtime.devices import device_of_rank
     from nmt_cli.runtime.threads import set_own_threads
     from nmt_cli.training.setup.dry_run import forecast
-    from nmt_cli.training.setup.run import Run
+    from nmt_cli.training.setup.run import TrainingRun
     from nmt_cli.training.step.distributed import Process, process_from_environment
 
     process = process_from_environment()
@@ -172,7 +172,7 @@ def _forecast(dataset: Path, out: Path, config: TrainConfig, where: Where, quiet
     if process.first:
         device = device_of_rank(where.device, process.local_rank)
         world = max(where.devices, process.world)
-        run = Run(out, open_dataset(dataset), config, Process(), device, [RunReporter(quiet)])
+        run = TrainingRun(out, open_dataset(dataset), config, Process(), device, [RunReporter(quiet)])
         show_forecast(forecast(run, world), world, device.type)
 
 

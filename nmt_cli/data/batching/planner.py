@@ -14,7 +14,7 @@ from nmt_cli.data.config import BatchConfig, MixingConfig
 from nmt_cli.data.dataset import TRAIN, Dataset, Split, train_corpora
 
 
-class Plan(Protocol):
+class BatchPlan(Protocol):
     """The pairs of each global batch, for all epochs of a run."""
 
     @property
@@ -67,7 +67,7 @@ class EveryPairOnce:
         return repeat(None, len(shard) - first)
 
 
-def plan_of(dataset: Dataset, batch: BatchConfig, mixing: MixingConfig, seed: int) -> Plan:
+def plan_of(dataset: Dataset, batch: BatchConfig, mixing: MixingConfig, seed: int) -> BatchPlan:
     """Return the plan of a run on `dataset`.
 
     Corpora are mixed if a setting of `mixing` is not the default, or if a corpus of the dataset has a weight.

@@ -9,7 +9,7 @@ from threading import Event
 
 from nmt_cli.data.batching.mixture import CorpusCounts
 from nmt_cli.data.batching.plan import Indices, Shard
-from nmt_cli.data.batching.planner import Plan
+from nmt_cli.data.batching.planner import BatchPlan
 from nmt_cli.data.batching.resegment import Resegmented
 from nmt_cli.data.config import BatchConfig
 from nmt_cli.data.dataset import Split
@@ -44,7 +44,7 @@ class Batches:
     def __init__(
         self,
         split: Split,
-        plan: Plan,
+        plan: BatchPlan,
         folder: Path,
         *,
         planner: bool,

@@ -21,7 +21,7 @@ from nmt_cli.runtime.locks import is_locked
 from nmt_cli.runtime.threads import available_cores
 from nmt_cli.training.progress import Position
 from nmt_cli.training.setup.init_from import freeze, start_from
-from nmt_cli.training.setup.run import Run
+from nmt_cli.training.setup.run import TrainingRun
 from nmt_cli.training.setup.trial import compiled
 from nmt_cli.training.step.optimizer import Optimizer
 from nmt_cli.training.step.trainer import Trainer, seed_everything
@@ -31,7 +31,7 @@ CORES_PER_WORKER = 4
 """Number of cores for each process that segments the next epoch, with subword sampling."""
 
 
-def build_trainer(run: Run, *, fresh: bool) -> Trainer:
+def build_trainer(run: TrainingRun, *, fresh: bool) -> Trainer:
     """Return a trainer of a new model, equal on all ranks. If `fresh`, copy weights of start.model, if set.
     Freeze start.freeze. Report what was copied and frozen. Raise `UserError` for bad start settings."""
     config, device = run.config, run.device
@@ -47,7 +47,7 @@ def build_trainer(run: Run, *, fresh: bool) -> Trainer:
     return Trainer(model, Optimizer(model, config.optimizer), config, run.precision, run.group, forward)
 
 
-def chosen_kernels(run: Run) -> AbstractContextManager[None]:
+def chosen_kernels(run: TrainingRun) -> AbstractContextManager[None]:
     """Return a context with the kernels that work on the GPUs of all ranks, and warn of others. All ranks
     call this. With training.kernels=plain, use PyTorch's operations only."""
     config, group = run.config, run.group
@@ -63,7 +63,7 @@ def chosen_kernels(run: Run) -> AbstractContextManager[None]:
     return without(reasons)
 
 
-def warn_if_slow(run: Run, ranks: int) -> None:
+def warn_if_slow(run: TrainingRun, ranks: int) -> None:
     """Warn if a CPU has fewer cores than `ranks`, the local processes, or no instructions for a set bf16."""
     if not is_gpu(run.device) and ranks > (cores := available_cores()):
         slower = f"which is slower than --devices {cores}"
@@ -74,7 +74,7 @@ def warn_if_slow(run: Run, ranks: int) -> None:
 
 
 @contextmanager
-def loading(run: Run, guard: DatasetGuard, cut: Cut, position: Position) -> Iterator[Loader]:
+def loading(run: TrainingRun, guard: DatasetGuard, cut: Cut, position: Position) -> Iterator[Loader]:
     """Yield a loader of this rank's batches from `position` on. Report the shares of a mixture. All ranks
     call this. The first process of a machine writes each epoch's order for the others."""
     if run.plan.shares:
@@ -99,7 +99,7 @@ def loading(run: Run, guard: DatasetGuard, cut: Cut, position: Position) -> Iter
             yield loader
 
 
-def _resegmented(run: Run, folder: Path, planner: bool) -> Resegmented | None:
+def _resegmented(run: TrainingRun, folder: Path, planner: bool) -> Resegmented | None:
     """Return what segments the training text again in each epoch, or None if no setting changes it."""
     config = run.config
     if not (config.sampling.enabled or config.augment.enabled):

@@ -13,19 +13,19 @@ from nmt_cli.data.batching.resegment import refuse_no_effect, samplers
 from nmt_cli.errors import UserError
 from nmt_cli.runtime.memory import has_own_memory
 from nmt_cli.training.setup.agreement import refuse_other_orders
-from nmt_cli.training.setup.run import Run
+from nmt_cli.training.setup.run import TrainingRun
 from nmt_cli.training.validation.metrics import refuse_uncomputable
 
-Check = Callable[[Run], None]
+Check = Callable[[TrainingRun], None]
 """A function that raises `UserError` if the run cannot start."""
 
 
-def precision_exists(run: Run) -> None:
+def precision_exists(run: TrainingRun) -> None:
     """Refuse a training.precision that the device does not have."""
     _ = run.precision
 
 
-def positions_suffice(run: Run) -> None:
+def positions_suffice(run: TrainingRun) -> None:
     """Refuse a validation sentence with more tokens than the model has learned positions."""
     for split in run.dataset.valid_sets:
         longest = max(int(np.diff(side.offsets).max(initial=0)) for side in (split.source, split.target))
@@ -36,7 +36,7 @@ def positions_suffice(run: Run) -> None:
             )
 
 
-def validation_can_be_watched(run: Run) -> None:
+def validation_can_be_watched(run: TrainingRun) -> None:
     """Refuse early stopping and the plateau schedule without a validation set."""
     if run.config.watches and not run.dataset.valid_sets:
         raise UserError(
@@ -45,7 +45,7 @@ def validation_can_be_watched(run: Run) -> None:
         )
 
 
-def alignments_exist(run: Run) -> None:
+def alignments_exist(run: TrainingRun) -> None:
     """Refuse guided alignment on a dataset without alignments."""
     if run.config.training.guided_alignment and run.train_set.links is None:
         raise UserError(
@@ -54,19 +54,19 @@ def alignments_exist(run: Run) -> None:
         )
 
 
-def mixture_fits(run: Run) -> None:
+def mixture_fits(run: TrainingRun) -> None:
     """Refuse settings in [mixing] that do not fit the corpora of the dataset."""
     _ = run.plan
 
 
-def segmentation_changes(run: Run) -> None:
+def segmentation_changes(run: TrainingRun) -> None:
     """Refuse subword sampling and augmentation that would have no effect."""
     if run.config.sampling.enabled or run.config.augment.enabled:
         samplers(run.tokenizers, run.config.sampling)
         refuse_no_effect(run.tokenizers, run.config.augment)
 
 
-def trackers_are_installed(run: Run) -> None:
+def trackers_are_installed(run: TrainingRun) -> None:
     """Refuse TensorBoard or W&B if its library is missing."""
     for module, name in {"tensorboard": "TensorBoard", "wandb": "Weights & Biases' client"}.items():
         try:
@@ -79,12 +79,12 @@ def trackers_are_installed(run: Run) -> None:
             ) from error
 
 
-def metric_fits_the_language(run: Run) -> None:
+def metric_fits_the_language(run: TrainingRun) -> None:
     """Refuse a validation.metric that cannot be computed for the target language."""
     refuse_uncomputable(run.config.validation.metric, run.tokenizers.recipe.target_lang)
 
 
-def deterministic_size(run: Run) -> None:
+def deterministic_size(run: TrainingRun) -> None:
     """Refuse training.deterministic on a GPU if the number of tokens that fit it has to be searched."""
     config = run.config.training
     if config.deterministic and has_own_memory(run.device) and not config.max_tokens_per_device:
@@ -94,12 +94,12 @@ def deterministic_size(run: Run) -> None:
         )
 
 
-def ranks_agree(run: Run) -> None:
+def ranks_agree(run: TrainingRun) -> None:
     """Refuse ranks that differ in settings, datasets, kinds of device, or versions."""
     refuse_other_orders(run.group, run.dataset, run.config, run.precision)
 
 
-def metric_model_loads(run: Run) -> None:
+def metric_model_loads(run: TrainingRun) -> None:
     """Refuse a validation.metric_model that cannot be read."""
     _ = run.comet
 
@@ -121,7 +121,7 @@ TOGETHER: Sequence[Check] = (ranks_agree, metric_model_loads)
 """Checks that all ranks make together. The first one joins the group."""
 
 
-def check(run: Run, checks: Sequence[Check]) -> None:
+def check(run: TrainingRun, checks: Sequence[Check]) -> None:
     """Make `checks` in order. Raise the `UserError` of the first one that fails."""
     for one in checks:
         one(run)

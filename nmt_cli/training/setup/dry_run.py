@@ -7,7 +7,7 @@ import numpy as np
 
 from nmt_cli.data.batching.batch import MicroBatch
 from nmt_cli.data.batching.loader import Cut, prepare
-from nmt_cli.data.batching.planner import Plan
+from nmt_cli.data.batching.planner import BatchPlan
 from nmt_cli.data.batching.schedule import GlobalBatch
 from nmt_cli.data.dataset import Split
 from nmt_cli.model.cost import parameters, training_flops
@@ -19,8 +19,8 @@ from nmt_cli.training.setup.checks import ALONE, TOGETHER, check
 from nmt_cli.training.setup.deterministic import repeatable
 from nmt_cli.training.setup.preflight import checkpoints_at_most, estimate
 from nmt_cli.training.setup.resume import checkpoint_to_take, step_to_resume, take
-from nmt_cli.training.setup.run import Run
-from nmt_cli.training.setup.trial import Trial, first_cut, try_longest
+from nmt_cli.training.setup.run import TrainingRun
+from nmt_cli.training.setup.trial import LongestBatch, first_cut, try_longest
 from nmt_cli.training.step.distributed import Process
 from nmt_cli.training.step.flat import trained
 from nmt_cli.training.step.schedule import SHORT_WARMUP, long_warmup, warmup_steps
@@ -86,7 +86,7 @@ class Forecast:
     weights_memory: int
     """Bytes on a device for weights, gradients and the optimiser."""
 
-    trial: Trial
+    trial: LongestBatch
     disk: Disk
     flops: float
     """Operations of the model's matrix products in the whole run."""
@@ -98,7 +98,7 @@ class Forecast:
     """When the run validates, such as "every 2 epochs". Empty without validation."""
 
 
-def forecast(run: Run, devices: int) -> Forecast:
+def forecast(run: TrainingRun, devices: int) -> Forecast:
     """Describe what a start of `run` on `devices` devices would do, without training or writing anything.
 
     Try the longest batch on the device of `run`, whose process is the only one. Report notes, and warn of a
@@ -153,7 +153,7 @@ def _warmup(config: TrainConfig, steps: int, seconds: float) -> int:
     return min(warmup, int(SHORT_WARMUP * 3600 * config.training.max_hours * steps / seconds))
 
 
-def _epoch(split: Split, plan: Plan, cut: Cut) -> Epoch:
+def _epoch(split: Split, plan: BatchPlan, cut: Cut) -> Epoch:
     """Plan the whole first epoch, and return its numbers. Cut up to `SAMPLED` batches of the first shard,
     evenly spread, into micro-batches."""
     batches = pairs = dropped = 0

@@ -15,8 +15,8 @@ from nmt_cli.runtime.kernels.compiling import prepare
 from nmt_cli.training.config import TrainConfig
 from nmt_cli.training.progress import Position, interval_in_words, left
 from nmt_cli.training.setup.precision import precision_in_words
-from nmt_cli.training.setup.run import Run
-from nmt_cli.training.setup.trial import Trial, compiled, first_cut, is_searched, try_longest
+from nmt_cli.training.setup.run import TrainingRun
+from nmt_cli.training.setup.trial import LongestBatch, compiled, first_cut, is_searched, try_longest
 from nmt_cli.training.step.schedule import long_warmup
 from nmt_cli.training.tracking.events import Note, Warned
 from nmt_cli.training.tracking.saver import Snapshot
@@ -27,7 +27,7 @@ SENTENCES = 8
 """Number of sentences of each validation set that are translated, the longest ones."""
 
 
-def tried_cut(run: Run, snapshot: Snapshot, validator: Validator) -> Cut:
+def tried_cut(run: TrainingRun, snapshot: Snapshot, validator: Validator) -> Cut:
     """Return how to cut batches. A new run tries the longest batch, a validation and a checkpoint. A resumed
     run tries the longest batch to find how many tokens fit, or to compile. Wait for all ranks. Raise
     `UserError` if a trial fails."""
@@ -51,7 +51,7 @@ def tried_cut(run: Run, snapshot: Snapshot, validator: Validator) -> Cut:
     return trial.cut
 
 
-def preflight(run: Run, snapshot: Snapshot, validator: Validator, trial: Trial) -> None:
+def preflight(run: TrainingRun, snapshot: Snapshot, validator: Validator, trial: LongestBatch) -> None:
     """Try a validation on a few sentences, if enabled, and a checkpoint, which is removed. Report a note with
     the cost of the checkpoint, of the longest batch (`trial`), and of the run. Warn of a warm-up that is too
     long for the run. All ranks call this, but only the first writes and reports. Raise `UserError` if the
@@ -83,7 +83,9 @@ def preflight(run: Run, snapshot: Snapshot, validator: Validator, trial: Trial) 
     run.report(Note(f"preflight ({duration(now - start + trial.total_seconds)}): {plan}"))
 
 
-def estimate(run: Run, trial: Trial, position: Position, epoch_steps: int = 0) -> tuple[int, float]:
+def estimate(
+    run: TrainingRun, trial: LongestBatch, position: Position, epoch_steps: int = 0
+) -> tuple[int, float]:
     """Return the estimated steps and seconds of the run from `position`, at the speed of `trial`, without
     validation. If the number of steps per epoch, `epoch_steps`, is 0, estimate it from the pairs."""
     config, split = run.config, run.train_set

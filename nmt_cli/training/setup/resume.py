@@ -24,7 +24,7 @@ from nmt_cli.training.settings import CONFIG, changes, compared, differences, st
 from nmt_cli.training.setup.agreement import refuse_other_checkpoints
 from nmt_cli.training.setup.build import build_trainer
 from nmt_cli.training.setup.precision import newest_checkpoint
-from nmt_cli.training.setup.run import Run
+from nmt_cli.training.setup.run import TrainingRun
 from nmt_cli.training.step.ema import Ema
 from nmt_cli.training.step.trainer import Trainer
 from nmt_cli.training.tracking.events import Note, Warned
@@ -106,7 +106,7 @@ def refuse_other_scores(run: Path, position: Position, history: RunHistory, judg
         )
 
 
-def first_state(run: Run, newest: Path | None, to_take: Path | None) -> Snapshot:
+def first_state(run: TrainingRun, newest: Path | None, to_take: Path | None) -> Snapshot:
     """Return the live parts of the run, equal on all ranks.
 
     newest: the newest checkpoint of the run, which is restored, or None for a new run.
@@ -125,7 +125,7 @@ def first_state(run: Run, newest: Path | None, to_take: Path | None) -> Snapshot
     return Snapshot(run.identity, trainer, ema, position, run.dataset.folder, resumed=bool(newest))
 
 
-def step_to_resume(run: Run) -> int:
+def step_to_resume(run: TrainingRun) -> int:
     """Return the step of the newest checkpoint, or 0 for a new run. Raise `UserError` for changed fixed
     settings, another dataset, foreign files, a damaged checkpoint, or a step above training.max_steps."""
     refuse_foreign(run.folder)
@@ -137,7 +137,7 @@ def step_to_resume(run: Run) -> int:
     return step
 
 
-def _restore(run: Run, checkpoint: Path, trainer: Trainer) -> Position:
+def _restore(run: TrainingRun, checkpoint: Path, trainer: Trainer) -> Position:
     """Restore weights, optimiser and loss scale of `trainer`, and return its position. Report a note for each
     changed setting, and a warning if `config.toml` is missing. Raise `UserError` for a damaged checkpoint,
     another dataset, a changed fixed setting, or a step above training.max_steps."""
@@ -175,7 +175,7 @@ def checkpoint_to_take(config: StartConfig) -> Path | None:
     return folder
 
 
-def take(run: Run, checkpoint: Path, trainer: Trainer) -> Position:
+def take(run: TrainingRun, checkpoint: Path, trainer: Trainer) -> Position:
     """Restore the parts of `checkpoint` that start.take names, but not its weights. Return the position of a
     new run that begins with them. Raise `UserError` if vocabulary or optimiser differ from those of the
     optimiser's state, or dataset or batches from those of the position, if nothing is left to train, or for
@@ -266,7 +266,7 @@ def _restore_optimizer(checkpoint: Path, trainer: Trainer) -> int:
     return trainer.optimizer.restore(tensors)
 
 
-def _refuse_earlier_end(step: int, run: Run) -> None:
+def _refuse_earlier_end(step: int, run: TrainingRun) -> None:
     """Raise `UserError` if `step`, the last step of the run, is above training.max_steps."""
     most = run.config.training.max_steps
     if step > most:

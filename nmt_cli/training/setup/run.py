@@ -10,7 +10,7 @@ import torch
 
 from nmt_cli.checkpoints.model_folder import GUIDED, TERMS, Identity, shareable
 from nmt_cli.corpus.raw_files import sha256
-from nmt_cli.data.batching.planner import Plan, plan_of
+from nmt_cli.data.batching.planner import BatchPlan, plan_of
 from nmt_cli.data.dataset import TOKENIZERS, TRAIN, Dataset, Split
 from nmt_cli.scoring.neural.comet import Comet
 from nmt_cli.text.tokenizers import Tokenizers, load_tokenizers
@@ -23,7 +23,7 @@ from nmt_cli.training.validation.metrics import load_comet
 
 
 @dataclass(frozen=True)
-class Run:
+class TrainingRun:
     """A training run, as one of its processes sees it.
 
     The fields are what the caller chooses. Everything else is computed once, when it is first needed: some
@@ -62,7 +62,7 @@ class Run:
         return load_tokenizers(self.dataset.folder / TOKENIZERS)
 
     @cached_property
-    def plan(self) -> Plan:
+    def plan(self) -> BatchPlan:
         """The plan of all batches. Raise `UserError` if [mixing] does not fit the dataset."""
         return plan_of(self.dataset, self.config.batch, self.config.mixing, self.config.training.seed)
 

@@ -26,7 +26,7 @@ from nmt_cli.training.setup.resume import (
     refuse_other_scores,
     same_bleu,
 )
-from nmt_cli.training.setup.run import Run
+from nmt_cli.training.setup.run import TrainingRun
 from nmt_cli.training.step.distributed import LostContact
 from nmt_cli.training.tracking.environment import ENVIRONMENT, environment, keep_environment
 from nmt_cli.training.tracking.events import Note, Warned
@@ -43,7 +43,9 @@ PATIENCE_FOR_REASON = 10.0
 """Seconds that an error waits for the verification of the dataset, which may have found its cause."""
 
 
-def start(run: Run, stop_wanted: Callable[[], bool], command: Sequence[str] = (), threads: int = 0) -> bool:
+def start(
+    run: TrainingRun, stop_wanted: Callable[[], bool], command: Sequence[str] = (), threads: int = 0
+) -> bool:
     """Train from the newest checkpoint, if any, to the end of the run.
 
     stop_wanted: asked at each step. If it returns true, training saves a checkpoint and ends.
@@ -93,7 +95,7 @@ def start(run: Run, stop_wanted: Callable[[], bool], command: Sequence[str] = ()
 
 
 @contextmanager
-def _computing(run: Run, threads: int) -> Iterator[None]:
+def _computing(run: TrainingRun, threads: int) -> Iterator[None]:
     """Let PyTorch compute as the run needs it in the block: with its share of `threads`, with fast products
     on a GPU, and with repeatable operations if training.deterministic is on."""
     with restored_threads():
@@ -103,7 +105,7 @@ def _computing(run: Run, threads: int) -> Iterator[None]:
             yield
 
 
-def _guarding(run: Run) -> DatasetGuard:
+def _guarding(run: TrainingRun) -> DatasetGuard:
     """Return the guard of the dataset. One process of each machine verifies the files."""
     verifies = run.process.local_rank == 0
     return DatasetGuard(run.dataset, run.group.gather, lambda text: run.report(Note(text)), verifies=verifies)
@@ -123,7 +125,7 @@ def _blaming_dataset(guard: DatasetGuard) -> Iterator[None]:
 
 
 @contextmanager
-def _recording(run: Run, snapshot: Snapshot) -> Iterator[Log]:
+def _recording(run: TrainingRun, snapshot: Snapshot) -> Iterator[Log]:
     """Yield the log of the run. Add readers of the run's events: the HTML report, and TensorBoard and W&B if
     set. Cut the log, store settings, and rename folders in place of links, with warnings. On later ranks,
     write nothing."""
@@ -151,7 +153,7 @@ def _recording(run: Run, snapshot: Snapshot) -> Iterator[Log]:
         yield stack.enter_context(closing(Log(run.folder / LOG, history, run.report)))
 
 
-def _record_environment(run: Run, snapshot: Snapshot, command: Sequence[str]) -> None:
+def _record_environment(run: TrainingRun, snapshot: Snapshot, command: Sequence[str]) -> None:
     """Store the command and the versions in the run folder. Warn if those of a resumed run were lost."""
     step, path = snapshot.position.step, run.folder / ENVIRONMENT
     if snapshot.resumed and not read_if_exists(path):
@@ -160,7 +162,7 @@ def _record_environment(run: Run, snapshot: Snapshot, command: Sequence[str]) ->
     keep_environment(run.folder, step, environment(command, run.device, run.precision.name, run.process))
 
 
-def _validator(run: Run, snapshot: Snapshot, history: RunHistory) -> Validator:
+def _validator(run: TrainingRun, snapshot: Snapshot, history: RunHistory) -> Validator:
     """Return the validator of the run. Warn if BLEU counts characters. Raise `UserError` if its scores cannot
     be compared with those in `history`."""
     position = snapshot.position

@@ -35,7 +35,7 @@ SECONDS_TO_REPEAT = 120
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class LongestBatch:
     """The result of a trial: time and memory of the longest micro-batch that fits."""
 
     tokens: int
@@ -76,7 +76,7 @@ def first_cut(config: TrainConfig, device: torch.device, process: Process) -> Cu
     return _with_rounding(cut, config, device)
 
 
-def try_longest(trainer: Trainer, split: Split, cut: Cut, report: Report) -> Trial:
+def try_longest(trainer: Trainer, split: Split, cut: Cut, report: Report) -> LongestBatch:
     """Return time and memory of a step on the longest pairs of `split`. While the pairs do not fit, retry
     with every second pair. For each retry, lower the returned cut if `is_searched`, else warn. Raise
     `UserError` instead of a retry with a single pair, or with training.deterministic. Time a second pass,
@@ -91,7 +91,7 @@ def try_longest(trainer: Trainer, split: Split, cut: Cut, report: Report) -> Tri
             seconds = _timed(trainer, part)
             if cut.rounding or seconds <= SECONDS_TO_REPEAT:
                 seconds = _timed(trainer, part)
-            return Trial(tokens, seconds, peak_memory(device), cut, time.perf_counter() - start)
+            return LongestBatch(tokens, seconds, peak_memory(device), cut, time.perf_counter() - start)
         except MEMORY_ERRORS as error:
             if not out_of_memory(error):
                 raise

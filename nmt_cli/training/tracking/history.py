@@ -71,6 +71,13 @@ class Point:
     steps: int
     values: dict[str, Spread]
 
+    def join(self, later: "Point") -> None:
+        """Add the steps and values of `later`, the next point."""
+        self.end = later.end
+        self.steps += later.steps
+        for name, values in later.values.items():
+            self.values[name].add(values)
+
 
 @dataclass(frozen=True, slots=True)
 class Validation:
@@ -131,12 +138,12 @@ class RunHistory:
             self._recent.append((line["target_tokens"], line["loss"], line["nll"]))
         values = {name: _spread(line.get(name)) for name in MEASURED}
         if self.points and self.points[-1].steps < self._width:
-            _join(self.points[-1], Point(self.now, 1, values))
+            self.points[-1].join(Point(self.now, 1, values))
             return
         # Joining points in pairs keeps memory and pages small for runs of any length.
         if len(self.points) == 2 * POINTS:
             for first, second in zip(self.points[::2], self.points[1::2], strict=True):
-                _join(first, second)
+                first.join(second)
             self.points = self.points[::2]
             self._width *= 2
         self.points.append(Point(self.now, 1, values))
@@ -166,11 +173,3 @@ def _after(before: Moment, line: dict[str, Any]) -> Moment:
 
 def _spread(value: float | None) -> Spread:
     return Spread() if value is None else Spread(1, value, value, value)
-
-
-def _join(point: Point, later: Point) -> None:
-    """Add the steps and values of `later` to `point`, in place."""
-    point.end = later.end
-    point.steps += later.steps
-    for name, values in later.values.items():
-        point.values[name].add(values)

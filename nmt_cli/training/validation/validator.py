@@ -71,11 +71,9 @@ class Validator:
         Store the results of the first set in the position. All ranks call this."""
         with self._decoded():
             judgements = [self.judge.judge(self.model, split) for split in self.judge.dataset.valid_sets]
-        # A checkpoint stores the position as JSON, whose keys are strings.
-        step, self.position.judged_on = str(self.position.step), self.judge.first_set
-        self.position.bleu_tokenizer = self.judge.bleu_tokenizer
-        self.position.scores[step] = validation_score(judgements[0], self.config.validation.metric)
-        self.position.judged[step] = judgements[0].metrics
+        score = validation_score(judgements[0], self.config.validation.metric)
+        first_set, tokenizer = self.judge.first_set, self.judge.bleu_tokenizer
+        self.position.validated(score, judgements[0].metrics, first_set, tokenizer)
         return judgements
 
     def try_out(self, sentences: int) -> None:

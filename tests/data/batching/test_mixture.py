@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nmt_cli.config import read
-from nmt_cli.data.batching.planner import Plan, plan_of
+from nmt_cli.data.batching.planner import BatchPlan, plan_of
 from nmt_cli.data.batching.schedule import Batches
 from nmt_cli.data.config import BatchConfig, MixingConfig
 from nmt_cli.data.dataset import Dataset, Split
@@ -53,13 +53,13 @@ def mixing(**settings: str) -> MixingConfig:
     return read(TrainConfig, None, [f"mixing.{key}={value}" for key, value in settings.items()]).mixing
 
 
-def mixed(dataset: Dataset, config: MixingConfig, batch: BatchConfig = CONFIG, seed: int = 1) -> Plan:
+def mixed(dataset: Dataset, config: MixingConfig, batch: BatchConfig = CONFIG, seed: int = 1) -> BatchPlan:
     plan = plan_of(dataset, batch, config, seed)
     assert plan.counted
     return plan
 
 
-def planned(plan: Plan, split: Split, *epochs: int) -> list[list[int]]:
+def planned(plan: BatchPlan, split: Split, *epochs: int) -> list[list[int]]:
     """Return the batches of these epochs."""
     return batches_of([plan.shard(split, epoch, n) for epoch in epochs for n in range(plan.shards(epoch))])
 

@@ -30,7 +30,14 @@ from nmt_cli.training.setup import preflight as preflight_module
 from nmt_cli.training.setup import start as start_module
 from nmt_cli.training.setup import trial
 from nmt_cli.training.setup.preflight import estimate
-from nmt_cli.training.setup.trial import HEADROOM, Trial, assembled, first_cut, longest_pairs, try_longest
+from nmt_cli.training.setup.trial import (
+    HEADROOM,
+    LongestBatch,
+    assembled,
+    first_cut,
+    longest_pairs,
+    try_longest,
+)
 from nmt_cli.training.step.distributed import Process
 from nmt_cli.training.step.trainer import Trainer
 from nmt_cli.training.validation.metrics import Judge, Judgement
@@ -85,7 +92,7 @@ def test_it_reports_the_needs_of_the_run_before_the_first_step(go: Go) -> None:
 
 
 def test_with_r_drop_a_step_has_each_pair_twice(new_run: NewRun) -> None:
-    measured = Trial(400, 1.0, 0, Cut(0, 1, 8192), total_seconds=2.0)
+    measured = LongestBatch(400, 1.0, 0, Cut(0, 1, 8192), total_seconds=2.0)
 
     def seconds(*settings: str) -> float:
         return estimate(new_run(*settings), measured, Position())[1]
