@@ -112,7 +112,7 @@ def forecast(run: TrainingRun, devices: int) -> Forecast:
     to_take = None if step else checkpoint_to_take(config.start)
     warn_if_slow(run, devices)
     with repeatable(config, run.device), chosen_kernels(run):
-        trainer = build_trainer(run, fresh=True)
+        trainer = build_trainer(run, fresh=not step)
         position = take(run, to_take, trainer) if to_take else Position()
         cut = first_cut(config, run.device, Process(world=devices))
         trial = try_longest(trainer, run.train_set, cut, run.report)

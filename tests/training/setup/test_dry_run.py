@@ -1,5 +1,6 @@
 """The forecast of a run against the run itself."""
 
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -134,6 +135,18 @@ def test_frozen_and_copied_parameters_are_reported(planned: Planned, go: Go, tmp
     planned(f'start.model="{tmp_path}/model"', 'start.freeze=["encoder.*"]', report=events.append)
     message = notes(events)
     assert [text.split()[0] for text in message] == ["starting", "frozen:"]
+
+
+def test_a_run_that_resumes_does_not_need_the_model_that_it_started_from(
+    planned: Planned, go: Go, tmp_path: Path
+) -> None:
+    go(out=tmp_path / "model")
+    start = f'start.model="{tmp_path}/model"'
+    go(start)
+    shutil.rmtree(tmp_path / "model")
+    events: list[Event] = []
+    planned(start, "training.max_steps=9", report=events.append)
+    assert [text.split()[1:4] for text in notes(events)] == [["has", "4", "steps"]]
 
 
 def test_the_longest_batch_is_tried(planned: Planned, dataset: Dataset) -> None:
