@@ -41,6 +41,20 @@ PURPOSE = {"source": 3, "target": 4, "augment": 8}
 
 
 @dataclass(frozen=True, slots=True)
+class EpochChanges:
+    """How each epoch changes the training text. Equal seeds give equal changes."""
+
+    sampling: SamplingConfig
+    augment: AugmentConfig
+    seed: int
+
+    @property
+    def sides(self) -> list[Side]:
+        """The sides that change. The others stay as they are in the dataset."""
+        return [side for side in SIDES if self.augment.enabled or self.sampling.enabled_for(side)]
+
+
+@dataclass(frozen=True, slots=True)
 class ResegmentTask:
     """A block of training pairs to augment and segment for one epoch."""
 
@@ -48,18 +62,13 @@ class ResegmentTask:
     fingerprint: str
     """The fingerprint of the tokenizers in the task's folder."""
 
-    config: SamplingConfig
-    augment: AugmentConfig
+    changes: EpochChanges
     texts: Mapping[Side, Extent]
     """The lines of each side to segment. Augmentation needs both sides."""
 
-    seed: int
     epoch: int
     first: int
     """The number of the first pair."""
-
-
-UNCHANGED = AugmentConfig()
 
 
 class Resegmented:
@@ -72,16 +81,13 @@ class Resegmented:
         self,
         dataset: Dataset,
         tokenizers: Tokenizers,
-        config: SamplingConfig,
-        seed: int,
+        changes: EpochChanges,
         folder: Path,
         *,
         workers: int,
-        augment: AugmentConfig = UNCHANGED,
     ) -> None:
-        self.config, self.augment, self._tokenizers = config, augment, tokenizers
-        self._dataset, self._seed, self._folder = dataset, seed, folder
-        self._sides: list[Side] = [side for side in SIDES if augment.enabled or config.enabled_for(side)]
+        self._dataset, self._tokenizers = dataset, tokenizers
+        self._changes, self._folder = changes, folder
         self._open: dict[int, Split] = {}
         self._begun: dict[int, Future[None]] = {}
         self._lock, self._closed, self._stack = Lock(), Event(), ExitStack()
@@ -105,7 +111,8 @@ class Resegmented:
                 # A side without sampling stays as it is in the dataset.
                 plain = self._dataset.splits[TRAIN]
                 sampled = {
-                    side: open_sentences(self._epoch_folder(epoch), TRAIN, side) for side in self._sides
+                    side: open_sentences(self._epoch_folder(epoch), TRAIN, side)
+                    for side in self._changes.sides
                 }
                 source, target = sampled.get("source", plain.source), sampled.get("target", plain.target)
                 self._open[epoch] = replace(plain, source=source, target=target)
@@ -135,7 +142,7 @@ class Resegmented:
             unfinished.mkdir(parents=True)
             writers = {
                 side: stack.enter_context(TokensWriter(unfinished, TRAIN, side, self._tokenizers.side(side)))
-                for side in self._sides
+                for side in self._changes.sides
             }
             for block in self._share(self._tasks(epoch, stack)):
                 for side, encoded in block.items():
@@ -153,7 +160,9 @@ class Resegmented:
     def _tasks(self, epoch: int, stack: ExitStack) -> Iterator[ResegmentTask]:
         """Yield the tasks of an epoch in order, `BLOCK_PAIRS` pairs each. `stack` closes the text files."""
         folder = self._dataset.folder
-        texts = {side: stack.enter_context(TextReader(folder / f"{TRAIN}.{side}")) for side in self._sides}
+        texts = {
+            side: stack.enter_context(TextReader(folder / f"{TRAIN}.{side}")) for side in self._changes.sides
+        }
         pairs = len(self._dataset.splits[TRAIN])
         for first in range(0, pairs, BLOCK_PAIRS):
             if self._closed.is_set():
@@ -164,10 +173,8 @@ class Resegmented:
             yield ResegmentTask(
                 folder / TOKENIZERS,
                 self._tokenizers.fingerprint,
-                self.config,
-                self.augment,
+                self._changes,
                 extents,
-                self._seed,
                 epoch,
                 first,
             )
@@ -178,9 +185,9 @@ class Resegmented:
 
 def resegment(task: ResegmentTask) -> dict[Side, EncodedSide]:
     """Return the ids of each side of a task, with augmentation if set. Worker processes call `resegment`."""
-    tokenizers, draws = _samplers(task.tokenizers, task.fingerprint, task.config)
+    tokenizers, draws = _samplers(task.tokenizers, task.fingerprint, task.changes.sampling)
     lines = {side: lines_of(*extent) for side, extent in task.texts.items()}
-    if task.augment.enabled:
+    if task.changes.augment.enabled:
         pairs = _varied(task, list(zip(lines["source"], lines["target"], strict=True)), tokenizers)
         lines = dict(zip(SIDES, map(list, zip(*pairs, strict=True)), strict=True))
     result = {}
@@ -235,14 +242,16 @@ def _annotator(folder: Path, fingerprint: str, path: str) -> Annotator:
 def _seeds(task: ResegmentTask, purpose: str, count: int) -> list[int]:
     """Return a random seed for each of `count` lines from number `task.first`. `purpose` is a key of
     `PURPOSE`. The line number decides, not the size of the block."""
-    bits = np.random.PCG64(np.random.SeedSequence((task.seed, task.epoch, 0, PURPOSE[purpose])))
+    bits = np.random.PCG64(np.random.SeedSequence((task.changes.seed, task.epoch, 0, PURPOSE[purpose])))
     seeds: list[int] = bits.advance(task.first).random_raw(count).tolist()
     return seeds
 
 
 def _varied(task: ResegmentTask, pairs: Sequence[Pair], tokenizers: Tokenizers) -> list[Pair]:
-    """Return `pairs` in order, each with at most one variation. `task.augment.shares` are probabilities."""
-    ends = list(accumulate(task.augment.shares))
+    """Return `pairs` in order, each with at most one variation. The shares in
+    [augment] are probabilities."""
+    augment = task.changes.augment
+    ends = list(accumulate(augment.shares))
     symbols, masks = tokenizers.recipe.symbols, tokenizers.recipe.placeholders
     symbol_set = frozenset(symbols)
     result: list[Pair] = []
@@ -251,7 +260,7 @@ def _varied(task: ResegmentTask, pairs: Sequence[Pair], tokenizers: Tokenizers) 
         if kind < len(VARIATIONS):
             pair = varied(VARIATIONS[kind], pair, Random(seed), symbol_set, masks)
         elif kind < len(ends):
-            terms = _annotator(task.tokenizers, task.fingerprint, task.augment.terms_file)
+            terms = _annotator(task.tokenizers, task.fingerprint, augment.terms_file)
             pair = terms.learnt(*pair, Random(seed))
         result.append(pair)
     return result

@@ -8,7 +8,7 @@ from pathlib import Path
 from torch import Tensor
 
 from nmt_cli.data.batching.loader import Cut, Loader
-from nmt_cli.data.batching.resegment import Resegmented
+from nmt_cli.data.batching.resegment import EpochChanges, Resegmented
 from nmt_cli.data.batching.schedule import Batches
 from nmt_cli.data.guard import DatasetGuard
 from nmt_cli.model.kernel_trials import Use
@@ -107,9 +107,7 @@ def _resegmented(run: TrainingRun, folder: Path, planner: bool) -> Resegmented |
     return Resegmented(
         run.dataset,
         run.tokenizers,
-        config.sampling,
-        config.training.seed,
+        EpochChanges(config.sampling, config.augment, config.training.seed),
         folder,
         workers=max(available_cores() // CORES_PER_WORKER, 1) if planner else 0,
-        augment=config.augment,
     )

@@ -12,7 +12,7 @@ import pytest
 from nmt_cli.data.batching import resegment as resegment_module
 from nmt_cli.data.batching import schedule
 from nmt_cli.data.batching.planner import EveryPairOnce
-from nmt_cli.data.batching.resegment import UNCHANGED, Resegmented, refuse_no_effect
+from nmt_cli.data.batching.resegment import EpochChanges, Resegmented, refuse_no_effect
 from nmt_cli.data.batching.schedule import Batches
 from nmt_cli.data.config import BatchConfig
 from nmt_cli.data.dataset import TOKENIZERS, Dataset, Split, open_dataset
@@ -27,6 +27,7 @@ Resegment = Callable[..., AbstractContextManager[Resegmented]]
 
 CONFIG = SamplingConfig(source_dropout=0.3, target_dropout=0.3)
 BATCHES = BatchConfig(tokens=150, longest=24, shard_pairs=100)
+UNCHANGED = AugmentConfig()
 PLAN = EveryPairOnce(300, BATCHES, seed=1)
 
 
@@ -51,7 +52,8 @@ def resegmented(tmp_path: Path, dataset: Dataset) -> Resegment:
         augment: AugmentConfig = UNCHANGED,
     ) -> AbstractContextManager[Resegmented]:
         tokenizers = load_tokenizers(of.folder / TOKENIZERS)
-        return closing(Resegmented(of, tokenizers, config, seed, folder, workers=workers, augment=augment))
+        changes = EpochChanges(config, augment, seed)
+        return closing(Resegmented(of, tokenizers, changes, folder, workers=workers))
 
     return resegmented
 
