@@ -146,7 +146,7 @@ def test_all_lines_before_an_error_of_the_reader_are_translated(
 
     seen: list[str] = []
     with pytest.raises(Broken):
-        for translation in streamed(lines(), scorer=scorer):
+        for translation in streamed(lines(), search=SearchConfig(beam=2), scorer=scorer):
             seen.append(translation.text)
     assert seen == before
 
