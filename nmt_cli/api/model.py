@@ -54,6 +54,7 @@ def load(
     ['abc def']
     """
     from nmt_cli.checkpoints.finding import own_search
+    from nmt_cli.translation.loading import Hardware
     from nmt_cli.translation.loading import load as load_models
 
     if not paths or not all(isinstance(path, str | os.PathLike) for path in paths):
@@ -64,7 +65,8 @@ def load(
     if config is None:
         own = {f"search.{name}": value for name, value in own_search(folders[0]).items()}
         config = read(TranslateConfig, defaults=own)
-    return Model(load_models(folders, config, device, devices, threads or 0, precision, scorer))
+    hardware = Hardware(device, devices, threads or 0, precision)
+    return Model(load_models(folders, config, hardware, scorer))
 
 
 class Model:

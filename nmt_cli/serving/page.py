@@ -12,9 +12,9 @@ from nmt_cli.runtime.threads import set_own_threads
 from nmt_cli.serving.apis.bodies import Fields, shown
 from nmt_cli.serving.apis.files import PLAIN
 from nmt_cli.serving.directions import name_of
+from nmt_cli.serving.documents import TranslationRequest
 from nmt_cli.serving.refused import Refused
 from nmt_cli.serving.service import Service
-from nmt_cli.serving.texts.documents import Job
 from nmt_cli.text.formats import SUFFIXES
 from nmt_cli.translation.attention_page import write_attention_page
 
@@ -57,7 +57,7 @@ async def attention(service: Service, fields: Fields) -> Response:
     direction = service.directions.find(source, target)
     if not direction or len(direction.models) > 1:
         raise Refused(400, f"No single model translates {shown(source)} into {shown(target)}.")
-    _, translations = await service.translate(Job(direction, [text]))
+    _, translations = await service.translate(TranslationRequest(direction, [text]))
     pairs = [
         (one.line.raw, [*sentence.tokens], [*part.tokens])
         for one in translations

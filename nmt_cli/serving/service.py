@@ -13,11 +13,11 @@ from typing import TypeVar
 from nmt_cli.api import Model, SearchConfig, UserError
 from nmt_cli.serving.config import MAX_TEXTS, ServerConfig
 from nmt_cli.serving.directions import Directions
+from nmt_cli.serving.documents import Documents, TranslatedText, TranslationRequest, cut
 from nmt_cli.serving.metrics import Metrics
 from nmt_cli.serving.models import Models
 from nmt_cli.serving.refused import Refused
 from nmt_cli.serving.store import Store
-from nmt_cli.serving.texts.documents import Documents, Job, TranslatedText, cut
 from nmt_cli.text.languages.identify import LanguageDetector
 from nmt_cli.translation.lines import Translation
 from nmt_cli.translation.stream import SHORT_CHARACTERS
@@ -62,10 +62,10 @@ class Service:
         if (count := sum(map(len, texts))) > (limit := self.config.most_characters):
             raise Refused(413, f"The text has {count:,} characters. Send at most {limit:,} at a time.")
 
-    async def translate(self, job: Job) -> tuple[list[TranslatedText], list[Translation]]:
+    async def translate(self, request: TranslationRequest) -> tuple[list[TranslatedText], list[Translation]]:
         """Return the translation of each text of a request, and of each sentence of all texts, in order.
         Raise `Refused` for too much text (413), a busy server (429), or a failed translation (503)."""
-        documents = await self.documents(job)
+        documents = await self.documents(request)
         async with aclosing(self.stream(documents)) as stream:
             translations = [translation async for translation in stream]
         return await self.joined(documents, translations), translations
@@ -74,28 +74,28 @@ class Service:
         """Return the translation of each text, made of the `translations` of its sentences."""
         if sum(map(len, documents.sentences)) <= SHORT_CHARACTERS:
             return documents.translated(translations)
-        thread = self._markup_thread if documents.job.markup else None
+        thread = self._markup_thread if documents.request.markup else None
         running = asyncio.get_running_loop()
         return await running.run_in_executor(thread, documents.translated, translations)
 
-    async def documents(self, job: Job) -> Documents:
+    async def documents(self, request: TranslationRequest) -> Documents:
         """Cut the texts of a request into sentences, and count their characters. Raise `Refused` for too many
         texts, characters or sentences (413), a damaged document (400), or if the server is busy (429)."""
-        self.check_size(job.texts)
-        count = sum(map(len, job.texts))
-        async with self.models.using(job.direction.models) as models:
+        self.check_size(request.texts)
+        count = sum(map(len, request.texts))
+        async with self.models.using(request.direction.models) as models:
             try:
                 if count <= SHORT_CHARACTERS:
-                    documents = cut(job, models, self._check_size_in_sentences)
+                    documents = cut(request, models, self._check_size_in_sentences)
                 else:
-                    documents = await self._cut_in_thread(job, models)
+                    documents = await self._cut_in_thread(request, models)
             except UserError as error:
                 raise Refused(400, str(error)) from error
         self._check_sentences(len(documents.sentences))
         self.metrics.characters += count
         return documents
 
-    async def _cut_in_thread(self, job: Job, models: Sequence[Model]) -> Documents:
+    async def _cut_in_thread(self, request: TranslationRequest, models: Sequence[Model]) -> Documents:
         """Cut the texts of a request in a thread. If the call is cancelled, the thread ends soon."""
         cancelled = threading.Event()
 
@@ -104,30 +104,41 @@ class Service:
                 raise asyncio.CancelledError
             self._check_size_in_sentences(count)
 
-        thread = self._markup_thread if job.markup else None
+        thread = self._markup_thread if request.markup else None
         try:
-            return await asyncio.get_running_loop().run_in_executor(thread, cut, job, models, check)
+            return await asyncio.get_running_loop().run_in_executor(thread, cut, request, models, check)
         finally:
             cancelled.set()
 
     async def stream(self, documents: Documents) -> AsyncGenerator[Translation]:
         """Yield the translation of each sentence in order, each as soon as finished. Closing the generator
-        drops the rest. Update metrics. Raise `Refused` for too many sentences (413), a busy server (429), or
-        a failure (503): failed workers, or a sentence that exceeds memory."""
+        drops the rest. Update metrics.
+
+        With a pivot, first finish the first model's part, and yield alignments of both models together. Raise
+        `Refused` for too many sentences (413), a busy server (429), or a failure (503): failed workers, or a
+        sentence that exceeds memory.
+        """
+        request, aligned = documents.request, documents.aligned
         count = left = len(documents.sentences)
         self._check_sentences(count)
         start, ahead = time.monotonic(), self.waiting
         self.waiting += count
         try:
-            async with (
-                self.models.using(documents.job.direction.models) as models,
-                aclosing(_translations(documents, models)) as translations,
-            ):
-                async for translation in translations:
-                    left -= 1
-                    self.waiting -= 1
-                    self.metrics.translated(translation)
-                    yield translation
+            async with self.models.using(request.direction.models) as (*before, last):
+                pivots = await _pivots(before, documents)
+                lines = [one.checked_text for one in pivots] if before else documents.sentences
+                search = _search(last, request.alternatives)
+                stream = last.atranslations(lines, search, aligned, request.glossary)
+                async with aclosing(stream) as translations:
+                    async for translation in translations:
+                        if translation.failed:
+                            raise Refused(503, "A sentence does not fit into memory. Send shorter sentences.")
+                        if pivots:
+                            translation = _through(pivots[count - left], translation, aligned)
+                        left -= 1
+                        self.waiting -= 1
+                        self.metrics.translated(translation)
+                        yield translation
             if sentences := ahead + count:
                 seconds = (time.monotonic() - start) / sentences
                 self._seconds_per_sentence += 0.1 * (seconds - self._seconds_per_sentence)
@@ -179,30 +190,21 @@ class Service:
             raise Refused(429, f"The server is busy. Try again in {seconds} s.", seconds)
 
 
-async def _translations(documents: Documents, models: Sequence[Model]) -> AsyncGenerator[Translation]:
-    """Yield the translation of each sentence in order. With a pivot, first finish the first model's part, and
-    yield alignments of both models together. If a sentence does not fit into memory, raise `Refused` (503),
-    or `UserError` in the first of two models."""
-    *before, last = models
-    lines, aligned = documents.sentences, documents.aligned
+async def _pivots(models: Sequence[Model], documents: Documents) -> list[Translation]:
+    """Return the translation of each sentence into the pivot language by `models`, [] for no model."""
     pivots: list[Translation] = []
-    for model in before:
-        async with aclosing(model.atranslations(lines, aligned=aligned)) as stream:
-            pivots = [translation async for translation in stream]
-        lines = [translation.checked_text for translation in pivots]
-    search, glossary = _search(last, documents.job.alternatives), documents.job.glossary
-    async with aclosing(last.atranslations(lines, search, aligned, glossary)) as translations:
-        number = 0
-        async for translation in translations:
-            if translation.failed:
-                raise Refused(503, "A sentence does not fit into memory. Send shorter sentences.")
-            if pivots:
-                first, number = pivots[number], number + 1
-                # Without `aligned`, only lines with placeholders have shares, and perhaps in one model.
-                shares = composed(first.shares, translation.shares) if aligned else ()
-                confidence = first.confidence * translation.confidence
-                translation = replace(translation, shares=shares, confidence=confidence)
-            yield translation
+    for model in models:
+        stream = model.atranslations(documents.sentences, aligned=documents.aligned)
+        async with aclosing(stream) as translations:
+            pivots = [translation async for translation in translations]
+    return pivots
+
+
+def _through(pivot: Translation, translation: Translation, aligned: bool) -> Translation:
+    """Return `translation`, that of the translation `pivot`, as a translation of the source of `pivot`."""
+    # Without `aligned`, only lines with placeholders have shares, and perhaps in one model.
+    shares = composed(pivot.shares, translation.shares) if aligned else ()
+    return replace(translation, shares=shares, confidence=pivot.confidence * translation.confidence)
 
 
 def _search(model: Model, alternatives: int) -> SearchConfig | None:

@@ -86,26 +86,38 @@ class Loaded:
         return self.translator.options(search, aligned, glossary)
 
 
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    """What models translate with."""
+
+    device: str | torch.device
+    """The kind of device as PyTorch names it, or "auto"."""
+
+    count: int = 1
+    """Number of GPUs."""
+
+    threads: int = 0
+    """Number of workers on a CPU, which share the models. 0 is one per core. Each GPU has one worker, and
+    each worker of several GPUs loads its own models."""
+
+    precision: Precision | None = None
+    """None is fp16 on a GPU and fp32 on a CPU."""
+
+
 def load(
-    paths: Sequence[Path],
-    config: TranslateConfig,
-    kind: str | torch.device,
-    count: int,
-    threads: int,
-    precision: Precision | None,
-    scorer: Scorer | None = None,
+    paths: Sequence[Path], config: TranslateConfig, hardware: Hardware, scorer: Scorer | None = None
 ) -> Loaded:
-    """Read the models in `paths`, each a model, checkpoint or run folder, and prepare their weights for
-    `count` devices of a `kind`, as in `usable_devices`. Several models are an ensemble. The `threads` workers
-    of a CPU (0: one per core) share the models. Workers of several GPUs load their own. Without `precision`,
-    it is fp16 on a GPU and fp32 on a CPU. Raise `UserError` for invalid folders, different vocabularies, too
-    few GPUs, or settings of `config` that do not suit the models or the `scorer` of translations."""
+    """Read the models in `paths` and prepare their weights for `hardware`. Several models are an ensemble.
+
+    Each path is a model, checkpoint or run folder. `scorer` ranks translations. Raise `UserError` for invalid
+    folders, different vocabularies, too few GPUs, and settings that do not suit the models or the scorer.
+    """
     if not waits_for_mbr(config.search, scorer):
         check_scorer(config.search, scorer)
-    threads = threads or available_cores()
-    devices = first_devices(kind, count)
+    threads = hardware.threads or available_cores()
+    devices = first_devices(hardware.device, hardware.count)
     device, start = devices[0], start_of_workers(devices[0])
-    precision = precision or usual_translating_precision(device)
+    precision = hardware.precision or usual_translating_precision(device)
     folders = [find_model(path) for path in paths]
     with restored_threads(), ThreadPoolExecutor(1) as executor:
         if not is_gpu(device):

@@ -14,8 +14,8 @@ from nmt_cli.api import load
 from nmt_cli.checkpoints.finding import languages_of, weights_size
 from nmt_cli.errors import UserError
 from nmt_cli.serving import models, service
+from nmt_cli.serving.documents import Documents, cut
 from nmt_cli.serving.models import Served
-from nmt_cli.serving.texts.documents import Documents, cut
 from nmt_cli.translation.stream import SHORT_CHARACTERS
 from tests.serving.conftest import JSON, SPLIT, Answer, Client, Serving, ask
 

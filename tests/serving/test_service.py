@@ -11,7 +11,7 @@ import pytest
 
 from nmt_cli.api import Model, load
 from nmt_cli.serving import service
-from nmt_cli.serving.texts.documents import Documents, Job, cut
+from nmt_cli.serving.documents import Documents, TranslationRequest, cut
 from nmt_cli.translation.stream import SHORT_CHARACTERS
 from tests.serving.conftest import JSON, PATIENCE, Answer, Client, Serving, ask, soon
 
@@ -83,7 +83,7 @@ def test_cutting_a_document_ends_with_its_request_and_holds_up_no_plain_text(
 ) -> None:
     begun, ended = [], []
 
-    def endless(job: Job, models: Sequence[Model], check: Callable[[int], None]) -> Documents:
+    def endless(job: TranslationRequest, models: Sequence[Model], check: Callable[[int], None]) -> Documents:
         if not job.markup:
             return cut(job, models, check)
         begun.append(job)

@@ -19,14 +19,14 @@ from nmt_cli.model.transformer import Transformer
 from nmt_cli.runtime.devices import Precision
 from nmt_cli.runtime.kernels import families
 from nmt_cli.translation import loading
-from nmt_cli.translation.loading import load
+from nmt_cli.translation.loading import Hardware, load
+from tests.translation.conftest import ON_CPU
 
 CONFIG = TranslateConfig()
-ON_CPU: tuple[str, int, int, Precision] = ("cpu", 1, 1, "fp32")
 
 
 def test_each_thread_has_a_worker_with_the_same_weights(made_models: Path) -> None:
-    loaded = load([made_models / "copies"], CONFIG, "cpu", 1, 3, "fp32")
+    loaded = load([made_models / "copies"], CONFIG, Hardware("cpu", threads=3))
     assert len(loaded.workers) == 3
     assert all(load() is loaded.decoder for load in loaded.workers)
 
@@ -51,7 +51,7 @@ def test_each_of_several_gpus_has_a_worker_that_loads_the_model_on_it(
     monkeypatch.setattr(loading, "start_of_workers", lambda device: "spawn")
     monkeypatch.setattr(Decoder, "of", prepared)
     monkeypatch.setattr(loading, "current", entered)
-    loaded = load([made_models / "copies"], CONFIG, "cuda", 2, 1, "fp32")
+    loaded = load([made_models / "copies"], CONFIG, Hardware("cuda", 2, precision="fp32"))
     assert (loaded.start, len(loaded.workers)) == ("spawn", 2)
     events.clear()
     pickle.loads(pickle.dumps(loaded.workers[1]))()
@@ -59,7 +59,7 @@ def test_each_of_several_gpus_has_a_worker_that_loads_the_model_on_it(
 
 
 def test_several_models_translate_together(made_models: Path) -> None:
-    loaded = load([made_models / "copies", made_models / "loops"], CONFIG, *ON_CPU)
+    loaded = load([made_models / "copies", made_models / "loops"], CONFIG, ON_CPU)
     assert len(loaded.models) == 2
     assert list(loaded.ensemble.weights) == [0.5, 0.5]
 
@@ -67,14 +67,14 @@ def test_several_models_translate_together(made_models: Path) -> None:
 def test_models_with_different_vocabularies_are_refused(made_models: Path) -> None:
     message = f"{made_models / 'other'} and {made_models / 'copies'} have different vocabularies."
     with pytest.raises(UserError) as raised:
-        load([made_models / "copies", made_models / "other"], CONFIG, *ON_CPU)
+        load([made_models / "copies", made_models / "other"], CONFIG, ON_CPU)
     assert str(raised.value).startswith(message)
 
 
 def test_weights_for_another_number_of_models_are_refused(made_models: Path) -> None:
     config = TranslateConfig(search=SearchConfig(weights=(1.0, 2.0)))
     with pytest.raises(UserError, match="has 2 numbers for 1 models"):
-        load([made_models / "copies"], config, *ON_CPU)
+        load([made_models / "copies"], config, ON_CPU)
 
 
 @pytest.mark.parametrize("name", ["copies", "nowhere"])
@@ -83,10 +83,10 @@ def test_loading_restores_the_number_of_threads(made_models: Path, name: str) ->
     torch.set_num_threads(3)
     try:
         if name == "copies":
-            load([made_models / name], CONFIG, *ON_CPU)
+            load([made_models / name], CONFIG, ON_CPU)
         else:
             with pytest.raises(UserError, match="is not a model"):
-                load([made_models / name], CONFIG, *ON_CPU)
+                load([made_models / name], CONFIG, ON_CPU)
         assert torch.get_num_threads() == 3
     finally:
         torch.set_num_threads(before)
@@ -104,7 +104,7 @@ def test_kernels_that_fail_for_a_model_are_replaced_with_one_warning(
     monkeypatch.setattr(loading, "failures", failures)
     try:
         with pytest.warns(Caution, match=r"for attention \(its output is wrong\)") as caught:
-            load([made_models / "copies", made_models / "loops"], CONFIG, *ON_CPU)
+            load([made_models / "copies", made_models / "loops"], CONFIG, ON_CPU)
         assert len(caught) == len(uses) == 1 and uses[0].smoothing is None
         assert families.refused == {"attention"}
     finally:
@@ -114,7 +114,7 @@ def test_kernels_that_fail_for_a_model_are_replaced_with_one_warning(
 def test_plain_kernels_need_no_trial(made_models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loading, "failures", None)
     try:
-        load([made_models / "copies"], TranslateConfig(search=SearchConfig(kernels="plain")), *ON_CPU)
+        load([made_models / "copies"], TranslateConfig(search=SearchConfig(kernels="plain")), ON_CPU)
         assert families.refused == {*families.FAMILIES}
     finally:
         families.refused.clear()
@@ -124,7 +124,7 @@ def test_a_forked_worker_frees_the_memory_of_other_models(
     made_models: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(loading, "LOADED", WeakSet())  # other tests use theirs
-    one, other = (load([made_models / name], CONFIG, *ON_CPU) for name in ("copies", "french"))
+    one, other = (load([made_models / name], CONFIG, ON_CPU) for name in ("copies", "french"))
     assert one.decoder.packed and other.decoder.packed
     weights = [weakref.ref(array) for array in other.decoder.packed.matrices]
     assert one.workers[0]() is one.decoder and weights and all(weight() is not None for weight in weights)

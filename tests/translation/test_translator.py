@@ -160,7 +160,7 @@ def test_spaces_between_sentences_stay_and_line_ends_become_spaces(copier: Loade
 @pytest.fixture(scope="module")
 def masking(made_models: Path) -> Loaded:
     """Return a model that copies its input, with symbols for placeholders."""
-    return load([made_models / "masks"], GREEDY, *ON_CPU)
+    return load([made_models / "masks"], GREEDY, ON_CPU)
 
 
 @pytest.mark.parametrize(
@@ -190,7 +190,7 @@ def test_a_required_beginning_may_contain_a_placeholder(masking: Loaded) -> None
 
 
 def test_a_model_that_never_writes_placeholders_is_forced_to(made_models: Path) -> None:
-    loops = load([made_models / "loops-masks"], GREEDY, *ON_CPU)
+    loops = load([made_models / "loops-masks"], GREEDY, ON_CPU)
     (translation,) = loops.translator.translate(loops.decoder, ["{{x}} and %s"])
     assert [translation.text.count(one) for one in ("{{x}}", "%s")] == [1, 1]
 

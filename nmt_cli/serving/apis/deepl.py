@@ -8,9 +8,9 @@ from starlette.responses import JSONResponse, Response
 from nmt_cli.serving.apis import glossaries, libretranslate
 from nmt_cli.serving.apis.bodies import Fields
 from nmt_cli.serving.directions import name_of
+from nmt_cli.serving.documents import TranslationRequest
 from nmt_cli.serving.refused import Refused
 from nmt_cli.serving.service import Service
-from nmt_cli.serving.texts.documents import Job
 from nmt_cli.text.markup import Dialect
 
 DIALECTS: Mapping[str, Dialect] = {"html": "html", "xml": "xml"}
@@ -41,7 +41,7 @@ async def translate(service: Service, fields: Fields) -> Response:
     direction, _ = await libretranslate.find_direction(service, source, fields.text("target_lang"), texts)
     glossary = await glossaries.by_id(service, fields, direction)
     translated, _ = await service.translate(
-        Job(direction, texts, 0, markup, names, glossary=glossary, are_fragments=True)
+        TranslationRequest(direction, texts, 0, markup, names, glossary=glossary, are_fragments=True)
     )
     translations = [
         {

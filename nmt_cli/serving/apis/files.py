@@ -9,10 +9,10 @@ from starlette.responses import JSONResponse, Response
 from nmt_cli.serving.apis.bodies import Fields, shown
 from nmt_cli.serving.apis.glossaries import in_request
 from nmt_cli.serving.apis.libretranslate import find_direction
+from nmt_cli.serving.documents import TranslationRequest
 from nmt_cli.serving.refused import Refused
 from nmt_cli.serving.service import Service
 from nmt_cli.serving.store import MAX_SECONDS
-from nmt_cli.serving.texts.documents import Job
 from nmt_cli.text.declared import declared_utf8
 from nmt_cli.text.formats import SUFFIXES
 
@@ -35,7 +35,7 @@ async def translate_file(service: Service, fields: Fields) -> Response:
     source, target = fields.text("source"), fields.text("target")
     direction, _ = await find_direction(service, source, target, [text])
     (translated,), _ = await service.translate(
-        Job(
+        TranslationRequest(
             direction,
             [text],
             markup=SUFFIXES.get(ending),

@@ -12,9 +12,9 @@ from nmt_cli.serving.apis.bodies import Fields, shown
 from nmt_cli.serving.apis.glossaries import in_request
 from nmt_cli.serving.config import MAX_ALTERNATIVES
 from nmt_cli.serving.directions import Direction, name_of
+from nmt_cli.serving.documents import Documents, TranslatedText, TranslationRequest, alignment
 from nmt_cli.serving.refused import Refused
 from nmt_cli.serving.service import Service
-from nmt_cli.serving.texts.documents import Documents, Job, TranslatedText, alignment
 from nmt_cli.text.markup import Dialect
 from nmt_cli.translation.lines import Translation
 
@@ -38,7 +38,7 @@ async def translate(service: Service, fields: Fields) -> Response:
     alternatives = fields.whole("alternatives", MAX_ALTERNATIVES)
     markup: Dialect | None = "html" if fields.chosen("format", ("text", "html")) == "html" else None
     direction, guess = await find_direction(service, source, target, texts)
-    job = Job(
+    request = TranslationRequest(
         direction,
         texts,
         alternatives,
@@ -48,10 +48,10 @@ async def translate(service: Service, fields: Fields) -> Response:
     )
     confidence = fields.yes("confidence")
     if fields.yes("stream"):
-        documents = await service.documents(job)
+        documents = await service.documents(request)
         return EventStream(service, _events(service, documents, is_list, guess, confidence), error_body)
-    translated, _ = await service.translate(job)
-    return JSONResponse(_body(job, translated, is_list, guess, confidence))
+    translated, _ = await service.translate(request)
+    return JSONResponse(_body(request, translated, is_list, guess, confidence))
 
 
 async def detect(service: Service, fields: Fields) -> Response:
@@ -97,19 +97,23 @@ async def find_direction(
 
 
 def _body(
-    job: Job, translated: Sequence[TranslatedText], is_list: bool, guess: Guess | None, with_confidence: bool
+    request: TranslationRequest,
+    translated: Sequence[TranslatedText],
+    is_list: bool,
+    guess: Guess | None,
+    with_confidence: bool,
 ) -> Mapping[str, Any]:
     """Return the body of a response. If `is_list`, each field is a list with a value per text, else one
-    value. Add the detected language unless `guess` is None, what `job` requests, and the confidence from 0 to
-    1 if `with_confidence`."""
+    value. Add the detected language unless `guess` is None, what `request` asks for, and the confidence from
+    0 to 1 if `with_confidence`."""
     body: dict[str, Any] = {"translatedText": [one.text for one in translated]}
     if guess:
         body["detectedLanguage"] = [_detected(*guess)] * len(translated)
-    if job.alternatives:
+    if request.alternatives:
         body["alternatives"] = [[*one.alternatives] for one in translated]
     if with_confidence:
         body["confidence"] = [round(one.confidence, 4) for one in translated]
-    if job.alignment:
+    if request.alignment:
         body["alignment"] = [[own._asdict() for own in one.alignments] for one in translated]
     return body if is_list else {name: values[0] for name, values in body.items()}
 
@@ -134,8 +138,8 @@ async def _events(
                 "translatedText": translation.text,
                 "blanks": documents.spaces[number],
             }
-            if documents.job.alignment:
+            if documents.request.alignment:
                 event["alignment"] = alignment(documents.sentences[number], translation)._asdict()
             yield as_json(event)
     translated = await service.joined(documents, translations)
-    yield as_json(_body(documents.job, translated, is_list, guess, with_confidence))
+    yield as_json(_body(documents.request, translated, is_list, guess, with_confidence))

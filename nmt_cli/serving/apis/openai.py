@@ -11,9 +11,9 @@ from starlette.responses import JSONResponse, Response
 from nmt_cli.serving.apis.answers import EventStream, as_json
 from nmt_cli.serving.apis.bodies import Fields, clean, shown
 from nmt_cli.serving.directions import Direction
+from nmt_cli.serving.documents import Documents, TranslationRequest
 from nmt_cli.serving.refused import Refused
 from nmt_cli.serving.service import Service
-from nmt_cli.serving.texts.documents import Documents, Job
 from nmt_cli.translation.lines import Translation
 
 DONE = "[DONE]"
@@ -34,15 +34,15 @@ async def complete(service: Service, fields: Fields) -> Response:
         raise Refused(400, "glossary is not supported here. Use POST /translate or /v2/translate.")
     if fields.whole("n", 1) not in (0, 1):
         raise Refused(400, "n must be 1.")
-    job = Job(_direction(service, name), [text])
+    request = TranslationRequest(_direction(service, name), [text])
     created = {"id": f"chatcmpl-{uuid4().hex}", "created": int(time.time())}
     if fields.yes("stream"):
         options = fields.values.get("stream_options")
         with_usage = isinstance(options, dict) and Fields(options).yes("include_usage")
         head = {**created, "object": "chat.completion.chunk", "model": name}
-        documents = await service.documents(job)  # a refusal has a status only before the response starts
+        documents = await service.documents(request)  # a refusal has a status only before the response starts
         return EventStream(service, _chunks(service, documents, head, with_usage), error_body)
-    (translated,), translations = await service.translate(job)
+    (translated,), translations = await service.translate(request)
     message = {"role": "assistant", "content": translated.text}
     choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}
     if fields.yes("confidence"):

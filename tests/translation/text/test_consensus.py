@@ -17,6 +17,7 @@ from nmt_cli.decoding.search.hypotheses import Hypothesis
 from nmt_cli.translation.loading import load
 from nmt_cli.translation.text.consensus import Alternatives, chrf, probabilities
 from nmt_cli.translation.text.ranking import rank
+from tests.translation.conftest import ON_CPU
 
 CHRF_OF = CHRF()
 
@@ -97,7 +98,7 @@ def test_the_most_frequent_sample_is_first() -> None:
 
 def test_the_whole_beam_is_ranked(made_models: Path) -> None:
     plain = TranslateConfig(search=SearchConfig(beam=6, n_best=6, length_penalty=1.0))
-    loaded = load([made_models / "copies"], plain, "cpu", 1, 1, "fp32")
+    loaded = load([made_models / "copies"], plain, ON_CPU)
     lines = ["abcde ab", "d", "", f"{'a' * 40}. {'b' * 40}."]
     every = loaded.translator.translate(loaded.decoder, lines)
     search = replace(plain.search, mbr="chrf", n_best=2)
@@ -113,7 +114,7 @@ def test_the_whole_beam_is_ranked(made_models: Path) -> None:
 
 def test_every_translation_is_aligned_since_each_may_be_the_best(made_models: Path) -> None:
     search = SearchConfig(beam=3, n_best=3, mbr="chrf")
-    loaded = load([made_models / "copies"], TranslateConfig(search=search), "cpu", 1, 1, "fp32")
+    loaded = load([made_models / "copies"], TranslateConfig(search=search), ON_CPU)
     options = loaded.options(search, aligned=True)
     for one in loaded.translator.translate(loaded.decoder, ["abcde ab", "", "d"], options):
         for candidate in one.candidates:
@@ -127,6 +128,6 @@ def test_every_translation_is_aligned_since_each_may_be_the_best(made_models: Pa
 
 def test_the_number_of_samples_is_the_beam_size(made_models: Path) -> None:
     drawn = SearchConfig(sample=True, mbr="chrf", beam=16, n_best=16, seed=5)
-    loaded = load([made_models / "copies"], TranslateConfig(search=drawn), "cpu", 1, 1, "fp32")
+    loaded = load([made_models / "copies"], TranslateConfig(search=drawn), ON_CPU)
     (beam,) = loaded.translator.translate(loaded.decoder, ["abc"])
     assert len(beam.candidates) == 16

@@ -13,6 +13,7 @@ from nmt_cli.text.placeholders import TERM, TERM_END
 from nmt_cli.text.tag_placement import units
 from nmt_cli.translation.loading import Loaded, load
 from nmt_cli.translation.text.model_glossary import Glossary
+from tests.translation.conftest import ON_CPU
 
 BEAM = SearchConfig(beam=4)
 
@@ -110,7 +111,7 @@ def test_settings_and_models_that_do_not_suit_a_glossary_are_refused(copier: Loa
 @pytest.fixture(scope="module")
 def annotating(made_models: Path) -> Loaded:
     """Return a model that copies its input, as if it had learnt annotations of terms."""
-    return load([made_models / "terms"], TranslateConfig(search=BEAM), "cpu", 1, 1, "fp32")
+    return load([made_models / "terms"], TranslateConfig(search=BEAM), ON_CPU)
 
 
 @pytest.mark.parametrize("setting", ["auto", "soft"])

@@ -22,14 +22,17 @@ LINE_BREAKS = re.compile(r"(\s*\n\s*)")
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
-    """The texts of a request, and how to translate them. `alternatives` is the number of further translations
-    per text. `markup` is the format of the texts, or None for plain text."""
+class TranslationRequest:
+    """The texts of a request, and how to translate them."""
 
     direction: Direction
     texts: Sequence[str]
     alternatives: int = 0
+    """Number of further translations per text."""
+
     markup: Format | None = None
+    """The format of the texts. None is plain text."""
+
     ignored: frozenset[str] = frozenset()
     """Names of elements that are not translated."""
 
@@ -43,7 +46,7 @@ class Job:
     """Whether texts of XML may be parts of documents, which need not be well-formed."""
 
 
-class Alignment(NamedTuple):
+class WordAlignment(NamedTuple):
     """The words and punctuation marks of a sentence and of its translation."""
 
     source: Sequence[str]
@@ -63,7 +66,7 @@ class TranslatedText:
     confidence: float = 1.0
     """The mean confidence of its sentences, from 0 to 1. Long sentences count more."""
 
-    alignments: Sequence[Alignment] = ()
+    alignments: Sequence[WordAlignment] = ()
     """The alignment of each sentence, if requested."""
 
 
@@ -71,7 +74,7 @@ class TranslatedText:
 class Documents:
     """The texts of a request, cut into sentences."""
 
-    job: Job
+    request: TranslationRequest
     join: Join
     """Joins the translations of sentences."""
 
@@ -85,20 +88,20 @@ class Documents:
     @property
     def aligned(self) -> bool:
         """Whether the alignment of words is needed."""
-        return self.job.alignment or any(text.has_tags for text in self.texts)
+        return self.request.alignment or any(text.has_tags for text in self.texts)
 
     def translated(self, translations: Sequence[Translation]) -> list[TranslatedText]:
         """Return the translation of each text. `translations` has one per sentence. Alternative n joins
         candidate n of each sentence, or the last if the sentence has fewer. Markup has none."""
-        ranks = range(1 if self.job.markup else self.job.alternatives + 1)
+        ranks = range(1 if self.request.markup else self.request.alternatives + 1)
         results, left = list[TranslatedText](), iter(translations)
         for text in self.texts:
             own = [*islice(left, len(text.sentences))]
             best, *others = (text.translated([_ranked(one, n) for one in own], self.join) for n in ranks)
-            if self.job.markup in ("html", "xhtml", "xml") and own:
-                best = with_language(best, self.job.direction.target)
+            if self.request.markup in ("html", "xhtml", "xml") and own:
+                best = with_language(best, self.request.direction.target)
             alternatives = [other for other in dict.fromkeys(others) if other not in ("", best)]
-            aligned = map(alignment, text.sentences, own) if self.job.alignment else ()
+            aligned = map(alignment, text.sentences, own) if self.request.alignment else ()
             results.append(TranslatedText(best, alternatives, _mean_confidence(own), [*aligned]))
         return results
 
@@ -113,7 +116,7 @@ class Documents:
         return joined[sum(map(len, before)) :] + end
 
 
-def cut(job: Job, models: Sequence[Model], check: Callable[[int], None]) -> Documents:
+def cut(request: TranslationRequest, models: Sequence[Model], check: Callable[[int], None]) -> Documents:
     """Cut each text into sentences, or into lines if the first of `models` has `input.sentences=keep`. Then
     the whitespace between lines stays. Otherwise the target language decides about single spaces. `check`
     often gets the number of sentences so far, and may raise an error to stop the work."""
@@ -122,16 +125,16 @@ def cut(job: Job, models: Sequence[Model], check: Callable[[int], None]) -> Docu
     join: Join = _joined_lines if by_line else models[-1].joined
     texts = [
         cut_document(
-            blocks_of(text, job.markup, job.ignored, job.are_fragments)
-            if job.markup
+            blocks_of(text, request.markup, request.ignored, request.are_fragments)
+            if request.markup
             else [Block(text, text)],
             split,
-            is_xml=job.markup in XML_FORMS,
+            is_xml=request.markup in XML_FORMS,
         )
-        for text in job.texts
+        for text in request.texts
     ]
     sentences = [sentence for text in texts for sentence in text.sentences]
-    return Documents(job, join, texts, sentences, [spaces for text in texts for spaces in text.spaces])
+    return Documents(request, join, texts, sentences, [spaces for text in texts for spaces in text.spaces])
 
 
 def _checked(split: Split, check: Callable[[int], None]) -> Split:
@@ -147,9 +150,9 @@ def _checked(split: Split, check: Callable[[int], None]) -> Split:
     return checked
 
 
-def alignment(sentence: str, translation: Translation) -> Alignment:
+def alignment(sentence: str, translation: Translation) -> WordAlignment:
     """Return the alignment of a sentence with its `translation`, which has `shares`."""
-    return Alignment(UNIT.findall(sentence), UNIT.findall(translation.text), links(translation.shares))
+    return WordAlignment(UNIT.findall(sentence), UNIT.findall(translation.text), links(translation.shares))
 
 
 def _lines(text: str) -> tuple[list[str], list[str]]:
