@@ -72,6 +72,7 @@ OWNERS: Mapping[str, str | tuple[str, ...]] = {
     "starlette": "nmt_cli.serving.*",
     "h11": "nmt_cli.serving.connections",
     "uvicorn": "nmt_cli.serving.*",
+    "prometheus_client": "nmt_cli.serving.metrics",
     "py3langid": "nmt_cli.text.languages.identify",
     "pyarrow": "nmt_cli.corpus.arrow",
 }

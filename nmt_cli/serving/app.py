@@ -127,7 +127,7 @@ def _public_routes(service: Service, keys: Keys) -> list[Route]:
         return JSONResponse({"status": "ok"})
 
     async def metrics(_: Request) -> Response:
-        text = service.metrics.as_text(service.waiting, service.models)
+        text = service.metrics.as_text()
         return PlainTextResponse(text, media_type="text/plain; version=0.0.4")
 
     endpoints = {"/": index, "/health": health, "/metrics": metrics}

@@ -1,8 +1,10 @@
 """Metrics of the server in the text format of Prometheus. They contain no text of users."""
 
-from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from nmt_cli.serving.models import Models
 from nmt_cli.translation.lines import Translation
@@ -14,90 +16,71 @@ CONFIDENCES = tuple(round(0.1 * number, 1) for number in range(1, 11))
 """Upper bounds of the histogram of confidence."""
 
 
-@dataclass(slots=True)
 class Metrics:
-    """Counters since the start of the server, without text of users. Only the event loop changes counters."""
+    """Counters since the start of the server."""
 
-    requests: Counter[tuple[str, int]] = field(default_factory=Counter)
-    """Requests by route and status. Status 499 means that the client disconnected."""
+    def __init__(self) -> None:
+        # Otherwise each metric would have a second one, with the time of its creation.
+        disable_created_metrics()  # type: ignore[no-untyped-call]
+        self._registry = own = CollectorRegistry()
+        self.requests = Counter(
+            "nmt_requests_total", "Requests, by route and status.", ["route", "status"], registry=own
+        )
+        """Status 499 means that the client disconnected."""
 
-    sentences: int = 0
-    characters: int = 0
-    dropped: int = 0
-    """Sentences of clients that disconnected and of requests that took too long."""
+        self.seconds = Histogram(
+            "nmt_request_seconds", "Time to the end of the response.", ["route"], buckets=BOUNDS, registry=own
+        )
+        self.confidence = Histogram(
+            "nmt_confidence", "Confidence of translated sentences.", buckets=CONFIDENCES, registry=own
+        )
+        self.sentences = Counter("nmt_sentences_total", "Translated sentences.", registry=own)
+        self.characters = Counter("nmt_characters_total", "Translated characters.", registry=own)
+        self.dropped = Counter("nmt_dropped_sentences_total", "Abandoned sentences.", registry=own)
+        """Sentences of clients that disconnected and of requests that took too long."""
 
-    flags: Counter[str] = field(default_factory=Counter)
-    """Suspicious translations, by flag. A translation with several flags counts once for each."""
+        self.flags = Counter(
+            "nmt_odd_translations_total", "Suspicious translations, by flag.", ["flag"], registry=own
+        )
+        """A translation with several flags counts once for each."""
 
-    _confidences: list[float] = field(default_factory=lambda: [0.0] * (len(CONFIDENCES) + 2))
-    """The number of sentences up to each bound, the sum of their confidence, and their number."""
-
-    _faster: Counter[tuple[str, float]] = field(default_factory=Counter)
-    _seconds: Counter[str] = field(default_factory=Counter)
+    def watch(self, waiting: Callable[[], int], models: Models) -> None:
+        """Add what others count: the accepted sentences without a translation, and numbers of models."""
+        self._registry.register(_Watched(waiting, models))
 
     def record(self, route: str, status: int, seconds: float) -> None:
         """Count a request that ended with `status` after `seconds`. `route` is its path, or "other"."""
-        self.requests[route, status] += 1
-        self._seconds[route] += seconds  # type: ignore[assignment]  # a counter also sums fractions
-        for bound in BOUNDS:
-            self._faster[route, bound] += seconds <= bound
+        self.requests.labels(route, status).inc()
+        self.seconds.labels(route).observe(seconds)
 
     def translated(self, translation: Translation) -> None:
         """Count the flags and the confidence of a translated sentence."""
-        self.flags.update(translation.flags)
+        for flag in translation.flags:
+            self.flags.labels(flag).inc()
         if translation.candidates:
-            below = [float(translation.confidence <= bound) for bound in CONFIDENCES]
-            added = [*below, translation.confidence, 1.0]
-            self._confidences = [one + more for one, more in zip(self._confidences, added, strict=True)]
+            self.confidence.observe(translation.confidence)
 
-    def as_text(self, waiting: int, models: Models) -> str:
-        """Return all metrics in the text format of Prometheus. `waiting` is the number of accepted sentences
-        without a translation. `models` has the numbers of loaded models and replaced workers."""
-        requests = [
-            f'{{route="{route}",status="{status}"}} {count}'
-            for (route, status), count in sorted(self.requests.items())
-        ]
-        restarts = [f" {models.restarts}"]
-        flags = [f'{{flag="{flag}"}} {count}' for flag, count in sorted(self.flags.items())]
-        bounded = zip(CONFIDENCES, self._confidences, strict=False)
-        lines = [
-            *_counter("nmt_requests_total", "Requests, by route and status.", requests),
-            *_header("nmt_request_seconds", "histogram", "Time to the end of the response."),
-            *self._histogram(),
-            *_header("nmt_confidence", "histogram", "Confidence of translated sentences."),
-            *(f'nmt_confidence_bucket{{le="{bound:g}"}} {count:.0f}' for bound, count in bounded),
-            f'nmt_confidence_bucket{{le="+Inf"}} {self._confidences[-1]:.0f}',
-            f"nmt_confidence_sum {self._confidences[-2]:.6f}",
-            f"nmt_confidence_count {self._confidences[-1]:.0f}",
-            *_counter("nmt_sentences_total", "Translated sentences.", [f" {self.sentences}"]),
-            *_counter("nmt_characters_total", "Translated characters.", [f" {self.characters}"]),
-            *_counter("nmt_dropped_sentences_total", "Abandoned sentences.", [f" {self.dropped}"]),
-            *_header("nmt_waiting_sentences", "gauge", "Unfinished sentences."),
-            f"nmt_waiting_sentences {waiting}",
-            *_counter("nmt_worker_restarts_total", "Workers that died and were replaced.", restarts),
-            *_header("nmt_loaded_models", "gauge", "Models in memory."),
-            f"nmt_loaded_models {models.loaded}",
-            *_counter("nmt_model_loads_total", "Loaded models.", [f" {models.loads}"]),
-            *_counter("nmt_odd_translations_total", "Suspicious translations, by flag.", flags),
-        ]
-        return "\n".join([*lines, ""])
+    def value(self, name: str, **labels: str) -> int:
+        """Return the value of a counter with these labels, such as "nmt_sentences_total"."""
+        return int(self._registry.get_sample_value(name, labels) or 0)
 
-    def _histogram(self) -> Iterator[str]:
-        """Yield lines with the cumulative buckets, sum and count of request times for each route."""
-        name = "nmt_request_seconds"
-        for route, seconds in sorted(self._seconds.items()):
-            count = sum(number for (one, _), number in self.requests.items() if one == route)
-            for bound in BOUNDS:
-                yield f'{name}_bucket{{route="{route}",le="{bound:g}"}} {self._faster[route, bound]}'
-            yield f'{name}_bucket{{route="{route}",le="+Inf"}} {count}'
-            yield f'{name}_sum{{route="{route}"}} {seconds:.6f}'
-            yield f'{name}_count{{route="{route}"}} {count}'
+    def as_text(self) -> str:
+        """Return all metrics in the text format of Prometheus."""
+        return generate_latest(self._registry).decode()
 
 
-def _header(name: str, kind: str, description: str) -> list[str]:
-    return [f"# HELP {name} {description}", f"# TYPE {name} {kind}"]
+class _Watched(Collector):
+    """The metrics that others count, read whenever Prometheus asks for all."""
 
+    def __init__(self, waiting: Callable[[], int], models: Models) -> None:
+        self._waiting, self._models = waiting, models
 
-def _counter(name: str, description: str, samples: list[str]) -> list[str]:
-    """Return the lines of a counter. A sample has optional labels, a space and the value."""
-    return [*_header(name, "counter", description), *(f"{name}{sample}" for sample in samples)]
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metrics with their present values."""
+        models = self._models
+        yield GaugeMetricFamily("nmt_waiting_sentences", "Unfinished sentences.", self._waiting())
+        yield CounterMetricFamily(
+            "nmt_worker_restarts_total", "Workers that died and were replaced.", models.restarts
+        )
+        yield GaugeMetricFamily("nmt_loaded_models", "Models in memory.", models.loaded)
+        yield CounterMetricFamily("nmt_model_loads_total", "Loaded models.", models.loads)

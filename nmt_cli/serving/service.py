@@ -48,6 +48,8 @@ class Service:
         self.waiting = 0
         """Number of accepted sentences that are not translated yet."""
 
+        self.metrics.watch(lambda: self.waiting, self.models)
+
         # Markup takes longest to cut. In its own thread, it does not keep plain texts of others waiting. More
         # threads would be no faster, since Python runs one at a time.
         self._markup_thread = ThreadPoolExecutor(1, "markup")
@@ -92,7 +94,7 @@ class Service:
             except UserError as error:
                 raise Refused(400, str(error)) from error
         self._check_sentences(len(documents.sentences))
-        self.metrics.characters += count
+        self.metrics.characters.inc(count)
         return documents
 
     async def _cut_in_thread(self, request: TranslationRequest, models: Sequence[Model]) -> Documents:
@@ -146,8 +148,8 @@ class Service:
             raise Refused(503, str(error)) from error
         finally:
             self.waiting -= left
-            self.metrics.sentences += count - left
-            self.metrics.dropped += left
+            self.metrics.sentences.inc(count - left)
+            self.metrics.dropped.inc(left)
 
     async def detect(self, texts: Sequence[str]) -> list[tuple[str, float]]:
         """Return each language with its probability from 0 to 1 for the joined `texts`, likeliest first."""

@@ -271,7 +271,7 @@ def overload(bench: Bench) -> Iterator[Row]:
         rate = capacity(bench, served)
         statuses, durations, last = asyncio.run(arriving(bench, served, 2 * rate, 60 * bench.minutes))
         measured = asyncio.run(Connection(served).send("GET", "/metrics")).body.decode()
-    buckets = re.findall(r'seconds_bucket\{route="/translate",le="(.*?)"\} (\d+)', measured)
+    buckets = re.findall(r'seconds_bucket\{le="(.*?)",route="/translate"\} (\S+)', measured)
     within = next(bound for bound, count in buckets if count == buckets[-1][1])
     counts = ", ".join(f"{status}: {count:,}" for status, count in sorted(statuses.items()))
     p50, p95, most = (float(np.percentile(durations, q)) for q in (50, 95, 100))

@@ -30,7 +30,7 @@ def test_unknown_paths_and_methods_are_reported(client: Client) -> None:
     assert client.get("/nowhere").status == 404
     assert client.get("/translate").status == 405
     assert list(client.get("/nowhere").json()) == ["error"]
-    assert client.service.metrics.requests["other", 404] >= 2
+    assert client.service.metrics.value("nmt_requests_total", route="other", status="404") >= 2
 
 
 def test_a_fault_is_logged_with_its_location_and_without_user_text(
@@ -46,4 +46,4 @@ def test_a_fault_is_logged_with_its_location_and_without_user_text(
     output = capfd.readouterr()
     assert "KeyError at " in output.err
     assert "Xylophone" not in output.err + output.out + answer.body.decode()
-    assert client.service.metrics.requests["/translate", 500] == 1
+    assert client.service.metrics.value("nmt_requests_total", route="/translate", status="500") == 1

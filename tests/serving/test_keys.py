@@ -36,7 +36,7 @@ def test_requests_with_a_wrong_key_are_refused(guarded: Client, key: str) -> Non
     for path in ("/translate", "/detect", "/attention", "/v2/translate"):
         assert guarded.post(path, {**BASIC, "api_key": key}).status == 403
     assert guarded.post("/v1/chat/completions", {**BASIC, "api_key": key}).status == 401
-    assert guarded.service.metrics.sentences == 0 or guarded.service.waiting == 0
+    assert guarded.service.metrics.value("nmt_sentences_total") == 0 or guarded.service.waiting == 0
 
 
 def test_languages_and_metrics_need_no_key(guarded: Client) -> None:

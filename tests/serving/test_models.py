@@ -61,7 +61,7 @@ def together(client: Client, requests: Sequence[tuple[str, str, str]]) -> list[A
 
 def metric(client: Client, name: str) -> int:
     lines = client.get("/metrics").body.decode().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith(f"{name} "))
+    return next(int(float(line.split()[1])) for line in lines if line.startswith(f"{name} "))
 
 
 def test_a_model_loads_at_its_first_request(lazy: Lazy, serving: Serving) -> None:

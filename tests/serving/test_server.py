@@ -68,7 +68,7 @@ def translated(address: str, text: str) -> object:
 
 def characters(address: str) -> int:
     with urllib.request.urlopen(f"{address}metrics", timeout=PATIENCE) as answer:
-        (count,) = re.findall(r"^nmt_characters_total (\d+)$", answer.read().decode(), re.M)
+        (count,) = re.findall(r"^nmt_characters_total (\d+)\.0$", answer.read().decode(), re.M)
     return int(count)
 
 

@@ -24,7 +24,7 @@ from nmt_cli.cli.options import (
 from nmt_cli.errors import UserError
 from nmt_cli.serving.config import ServeConfig
 
-NEEDED = ("starlette", "uvicorn", "py3langid")
+NEEDED = ("starlette", "uvicorn", "py3langid", "prometheus_client")
 """The packages of the extra "serve", which an installation may lack."""
 
 PORT = Number(at_least=0, at_most=65535)

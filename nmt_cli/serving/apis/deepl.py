@@ -67,4 +67,5 @@ async def languages(service: Service, fields: Fields) -> Response:
 
 async def usage(service: Service, _: Fields) -> Response:
     """Answer `GET /v2/usage` with the number of characters in all requests since the server started."""
-    return JSONResponse({"character_count": service.metrics.characters, "character_limit": UNLIMITED})
+    count = service.metrics.value("nmt_characters_total")
+    return JSONResponse({"character_count": count, "character_limit": UNLIMITED})

@@ -61,7 +61,7 @@ def test_confidence_is_on_request(client: Client) -> None:
     several = client.post("/translate", {**BASIC, "q": [BASIC["q"], ""], "confidence": True}).json()
     assert 0 < single <= 1
     assert several["confidence"] == [single, 1.0]
-    (count,) = re.findall(rb"(?m)^nmt_confidence_count (\d+)$", client.get("/metrics").body)
+    (count,) = re.findall(rb"(?m)^nmt_confidence_count (\d+)\.0$", client.get("/metrics").body)
     assert int(count) >= 3
 
 
