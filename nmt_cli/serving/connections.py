@@ -1,4 +1,15 @@
-"""HTTP connections of uvicorn, limited in number and in the time that a client may take."""
+"""HTTP connections of uvicorn, limited in number and in the time that a client may take.
+
+The options of uvicorn (0.54) do not replace this file. Without it, `tests/serving/test_connections.py` fails:
+
+- `limit_concurrency` refuses a new client if idle ones hold all connections. Here, it replaces an idle one.
+- No option bounds the time for a header. `timeout_keep_alive` counts between requests only.
+- No option bounds what is read of a body after its refusal, or the time of a client that reads nothing.
+- `timeout_graceful_shutdown` gives slow bodies the time of the longest request.
+
+So this file reads some private state of `H11Protocol`: `timeout_keep_alive_task`, `cycle.response_complete`
+and `flow.write_paused`. A new version of uvicorn that renames one fails in the same tests.
+"""
 
 import asyncio
 import errno

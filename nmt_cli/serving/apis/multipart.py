@@ -1,4 +1,10 @@
-"""Parsing of multipart forms, in time that grows linearly with their length."""
+"""Parsing of multipart forms, in time that grows linearly with their length.
+
+The package python-multipart (0.0.34) was tried instead. It ignores `filename*`, in which urllib3 before
+version 2 sends names beyond ASCII, so such a file would be a text field. It refuses a preamble and more than
+eight headers per part, accepts a form without parts, and logs errors of clients to stderr. The limit of
+parts, the messages, the encodings and the line ends would still be ours, so its parser would save no lines.
+"""
 
 import re
 from collections import defaultdict

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from nmt_cli.serving.apis.multipart import File, parts
+from nmt_cli.serving.apis.multipart import MAX_PARTS, File, parts
 from nmt_cli.serving.refused import Refused
 from tests.serving.conftest import PATIENCE, Client
 
@@ -36,6 +36,25 @@ def test_a_part_is_a_text_or_a_file(head: str, expected: object) -> None:
     assert parts('multipart/form-data; boundary="x"', form((head, "b\r\nc"))) == {"a": [expected]}
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"a preamble\r\n" + form(('; name="a"', "b")),
+        form(('; name="a"', "b")) + b"an epilogue",
+        form(('; name="a"', "b")).removesuffix(b"\r\n"),
+        form(('; name="a"' + "\r\nX-Other: 1" * 50, "b")),
+        form(('; name="a"', "b")).replace(b"Content-Disposition", b"X-Other: 1\r\ncontent-disposition"),
+    ],
+    ids=["preamble", "epilogue", "no last line end", "many headers", "later header"],
+)
+def test_what_the_standard_allows_is_accepted(body: bytes) -> None:
+    assert parts(KIND, body) == {"a": ["b"]}
+
+
+def test_a_form_may_have_as_many_parts_as_the_limit() -> None:
+    assert len(parts(KIND, form(*[('; name="a"', "")] * MAX_PARTS))["a"]) == MAX_PARTS
+
+
 def test_a_repeated_field_is_a_list(client: Client) -> None:
     body = form(('; name="text"', "One"), ('; name="text"', "Two"), ('; name="target_lang"', "DE"))
     answer = client.send("POST", "/v2/translate", body, {"content-type": KIND})
@@ -51,6 +70,10 @@ def test_a_repeated_field_is_a_list(client: Client) -> None:
         (form(('; name="a"', "?")).replace(b"?", b"\xff"), "not UTF-8"),
         (form(('; name="a"', "")).removesuffix(b"--\r\n"), "damaged"),
         (form(("", "")), "damaged"),
+        (form(), "damaged"),
+        (b"", "damaged"),
+        (form(('; name="a"', "")).replace(b"\r\n", b"\n"), "damaged"),
+        (form(('; name="?"', "")).replace(b"?", b"\xff"), "not UTF-8"),
     ],
 )
 def test_a_form_beyond_the_limits_or_damaged_is_refused(body: bytes, message: str) -> None:
