@@ -38,6 +38,14 @@ class Removed:
 
 REMOVED: Mapping[str, Removed] = {
     # nmt preprocess
+    "filter.max_repeats": Removed(
+        "no filter counts repeated words. A filter.scorer with filter.min_score can drop such pairs", 0
+    ),
+    "filter.min_letters": Removed(
+        "no filter counts letters. filter.source_script, target_script and filter.language drop such pairs",
+        0.0,
+    ),
+    "filter.one_per_source": Removed("filter.one_per_target and filter.duplicates stay", False),
     "tokenizer.seed": Removed(
         "the sample of lines is always the same for a corpus. Shuffle the corpus for another", 1
     ),
@@ -76,6 +84,7 @@ REMOVED: Mapping[str, Removed] = {
     "search.weights": Removed(ONE_BEST, []),
     "search.rows": Removed(BY_DEVICE),
     # nmt translate and nmt serve
+    "significance.samples": Removed("a test has 1,000 resamples or 10,000 trials, as in sacrebleu", 0),
     "search.coverage_penalty": Removed(
         "scores do not depend on attention. A larger length penalty keeps more words", 0.0
     ),

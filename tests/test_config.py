@@ -163,7 +163,7 @@ def test_an_assignment_is_read_as_toml_or_else_as_plain_text(assignment: str, va
         ('tokenizer.symbols=["<BT>","<BT>"]', "twice"),
         ("tokenizer.vocab_size=7", "must be at least 8 (got 7)"),
         ("filter.max_ratio=0.5", "must be 0, or at least 1 (got 0.5)"),
-        ("filter.min_letters=1.5", "must be 0 to 1 (got 1.5)"),
+        ("corpus.valid_size=-1", "must be at least 0 (got -1)"),
         ("tokenizer.kind=bpe tokenizer.merges=-1", "must be at least 0 (got -1)"),
         ("tokenizer.merges=10", "bpe"),
         ("tokenizer.kind=bpe tokenizer.sentencepiece_model=bpe", "sentencepiece"),

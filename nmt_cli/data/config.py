@@ -41,9 +41,6 @@ class FilterConfig(Section):
     target_script: str = ""
     """Script of at least half of the target's letters."""
 
-    min_letters: float = setting(0.0, least=0, most=1)
-    """Minimum share of letters on either side. Spaces do not count."""
-
     decontaminate: bool = setting(True, everyday=True)
     """Drop pairs that occur in a validation or test set. This includes `held_out`. Case, spaces and
     punctuation do not count."""
@@ -74,18 +71,12 @@ class FilterConfig(Section):
     markup: bool = False
     """Drop pairs with HTML or XML tags or entities."""
 
-    max_repeats: int = setting(0, least=2, or_zero=True)
-    """Maximum repeats of one to four words in a row. 0 means no limit. Without spaces, characters count."""
-
     sentences: bool = False
     """Drop pairs whose sides differ in their sentence count."""
 
     one_per_target: bool = False
     """Keep only the best source of each target. The best has the highest score, or else the length nearest to
     the target's."""
-
-    one_per_source: bool = False
-    """Keep only the best target of each source. See one_per_target."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

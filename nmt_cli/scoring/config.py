@@ -34,17 +34,6 @@ class BleuConfig(Section):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SignificanceConfig(Section):
-    """Settings of the significance tests, which compare each system with the first."""
-
-    section = "significance"
-
-    samples: int = setting(0, least=0, everyday=True)
-    """Resamples or trials. 0 means the default of sacrebleu: 1,000 resamples (bootstrap) or 10,000 trials
-    (randomization)."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class ScorerConfig(Section):
     """Settings of a command that scores translations."""
 
@@ -59,5 +48,4 @@ class ScoreConfig:
     """All settings of `nmt score`. The language is not among them."""
 
     bleu: BleuConfig = field(default_factory=BleuConfig)
-    significance: SignificanceConfig = field(default_factory=SignificanceConfig)
     scorer: ScorerConfig = field(default_factory=ScorerConfig)

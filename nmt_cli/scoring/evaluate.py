@@ -30,7 +30,6 @@ spaces."""
 
 NEEDED = {
     "bleu": "bleu is not computed",
-    "significance": "there is no --significance",
     "scorer": "there is no --scorer",
 }
 """The reason why the settings of a section have no effect, by section."""
@@ -161,8 +160,7 @@ def _systems(
             # The test resamples lines, so their counts are kept, and each line is counted only once.
             counts = list(measure.counts(lines))
             scores = measure.scores_of(counts)
-            samples = evaluation.config.significance.samples
-            scored.append((scores, significance.compare(measure, counts, test, samples)))
+            scored.append((scores, significance.compare(measure, counts, test)))
         else:
             scored.append((measure.scores(lines), []))
     # multi-bleu is for whole texts. Sentences without a match of four words would score 0.
@@ -207,14 +205,13 @@ def _refuse_what_has_no_effect(evaluation: Evaluation, metrics: Sequence[Metric]
     those to compute."""
     used = {
         "bleu": "bleu" in metrics,
-        "significance": bool(evaluation.significance),
         "scorer": any(scorer.name == "scorer" for scorer in evaluation.scorers),
     }
     sections = {name: name.partition(".")[0] for name in sorted(evaluation.given)}
     problems = [
         f"{name} has no effect: {NEEDED[section]}. Leave it out, or request that."
         for name, section in sections.items()
-        if not used[section]
+        if not used.get(section, True)  # a removed section changes nothing
     ]
     if evaluation.significance and len(evaluation.hypotheses) < 2:
         problems.append("--significance compares systems with the first one. Give at least two.")

@@ -29,7 +29,9 @@ class Finding:
     signature: str
 
 
-def compare(measure: Measure, counts: Sequence[Sequence[Counts]], test: Test, samples: int) -> list[Finding]:
+def compare(
+    measure: Measure, counts: Sequence[Sequence[Counts]], test: Test, samples: int = 0
+) -> list[Finding]:
     """Return the result of a significance test for each system, in the same order.
 
     - `measure`: the metric that is tested.

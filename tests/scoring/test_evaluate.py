@@ -95,7 +95,6 @@ def test_a_test_gives_every_score_a_finding(texts: Texts) -> None:
     outcome = run(
         [texts["ref"]],
         [texts["one"], texts["two"], texts["other"]],
-        "significance.samples=20",
         lang="de",
         significance="bootstrap",
     )
@@ -118,7 +117,7 @@ def test_a_test_gives_every_score_a_finding(texts: Texts) -> None:
             {"metrics": ["ter"]},
             "bleu.lowercase has no effect: bleu is not computed",
         ),
-        (["significance.samples=3"], {}, "significance.samples has no effect: there is no --significance"),
+        (["scorer.timeout=3"], {}, "scorer.timeout has no effect: there is no --scorer"),
         ([], {"significance": "bootstrap"}, "--significance compares systems"),
         ([], {"lang": "de", "metrics": ["paper-bleu"], "sentences": True}, "--sentences has no effect"),
     ],

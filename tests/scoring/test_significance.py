@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from nmt_cli import config as settings
-from nmt_cli.errors import UserError
 from nmt_cli.scoring.config import Metric, ScoreConfig, Test
 from nmt_cli.scoring.metrics import Measure
 from nmt_cli.scoring.paper import PaperProtocol
@@ -102,11 +101,6 @@ def test_the_papers_protocol_is_tested_on_its_own_words(texts: Texts) -> None:
     expected = compare(by_hand, [*by_hand.counts(ready)], "bootstrap", 50)
     for finding, other in zip(ours, expected, strict=True):
         assert (finding.mean, finding.margin, finding.p_value) == (other.mean, other.margin, other.p_value)
-
-
-def test_a_negative_number_of_samples_is_refused() -> None:
-    with pytest.raises(UserError, match=r"significance.samples must be at least 0 \(got -1\)"):
-        settings.read(ScoreConfig, assignments=["significance.samples=-1"])
 
 
 class Given:

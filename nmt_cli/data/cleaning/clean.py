@@ -150,7 +150,6 @@ def _block(task: CleanTask, pairs: Sequence[_Pair], dropped: Tally, noted: Tally
     # Pairs that are equal after preparation are duplicates.
     hashes: dict[Hashed, Iterable[bytes]] = {
         "pair": map(pair_hash, sources, targets),
-        "source": map(side_hash, sources),
         "target": map(side_hash, targets),
     }
     return CleanBlock(

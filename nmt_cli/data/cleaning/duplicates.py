@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from nmt_cli.data.array_files import mapped_array
 from nmt_cli.data.config import FilterConfig
 
-Hashed = Literal["pair", "target", "source"]
+Hashed = Literal["pair", "target"]
 HASHED: tuple[Hashed, ...] = get_args(Hashed)
 """The kinds of text that are compared, in this order: both sides, or one of them."""
 
@@ -34,7 +34,7 @@ HASHES_AT_ONCE = 1 << 20
 
 def hashes_needed(config: FilterConfig) -> frozenset[Hashed]:
     """Return the kinds of text whose repetitions the filters in `config` look for."""
-    enabled = (config.duplicates, config.one_per_target, config.one_per_source)
+    enabled = (config.duplicates, config.one_per_target)
     return frozenset(name for name, is_on in zip(HASHED, enabled, strict=True) if is_on)
 
 

@@ -6,7 +6,7 @@ Some filters judge prepared text, which is normalised and split into words. Othe
 import re
 import sys
 import unicodedata
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 
 import regex
 
@@ -23,20 +23,17 @@ WORDS = "too many words"
 RATIO = "word ratio"
 IDENTICAL = "identical sides"
 SCRIPT = "wrong script"
-LETTERS = "too few letters"
 MARKUP = "markup"
 NUMBERS = "other numbers"
-REPEATS = "repetition"
 SENTENCES = "other number of sentences"
 LANGUAGE = "other language"
 DUPLICATE = "duplicate"
 SAME_TARGET = "better source of its target"
-SAME_SOURCE = "better target of its source"
 SUBWORDS = "too many subwords"
 ORDER = (
-    *(INVALID, HELD_OUT, SCORE, EMPTY, WORDS, RATIO, IDENTICAL, SCRIPT, LETTERS),
-    *(MARKUP, NUMBERS, REPEATS, SENTENCES, LANGUAGE),
-    *(SUBWORDS, DUPLICATE, SAME_TARGET, SAME_SOURCE),
+    *(INVALID, HELD_OUT, SCORE, EMPTY, WORDS, RATIO, IDENTICAL, SCRIPT),
+    *(MARKUP, NUMBERS, SENTENCES, LANGUAGE),
+    *(SUBWORDS, DUPLICATE, SAME_TARGET),
 )
 """All reasons, in the order of the checks. A pair counts for the first reason that applies."""
 
@@ -51,14 +48,10 @@ NUMBER = re.compile(r"\d{1,3}(?:[.,' \xa0\u202f]\d{3})+(?!\d)|\d+")
 SPELLED_OUT = 12
 """Numbers up to this one are often written as words, so they are not compared."""
 
-PHRASE = 4
-"""The maximum number of words of a repeated phrase, or of characters in text without spaces."""
-
 SCRIPT_NAME = re.compile(r"[A-Za-z][A-Za-z_ -]*")
 """The form of a Unicode script's name. Other characters would be a part of the pattern."""
 
 LETTER = regex.compile(r"\p{L}")
-LETTER_OR_MARK = regex.compile(r"[\p{L}\p{M}]")
 
 
 def in_order(reasons: Iterable[str]) -> list[str]:
@@ -89,14 +82,12 @@ class Filters:
             (config.identical, IDENTICAL, lambda source, target: source == target),
             (config.source_script, SCRIPT, lambda source, target: not in_source_script(source)),
             (config.target_script, SCRIPT, lambda source, target: not in_target_script(target)),
-            (config.min_letters, LETTERS, lambda *pair: min(map(_letter_share, pair)) < config.min_letters),
         ]
         raw_checks: list[tuple[object, str, Check]] = [
             # Preparation follows the language of each side, so it can make copies differ.
             (config.identical, IDENTICAL, lambda source, target: source.strip() == target.strip()),
             (config.markup, MARKUP, lambda *pair: any(map(TAG.search, pair))),
             (config.numbers, NUMBERS, lambda source, target: _numbers(source) != _numbers(target)),
-            (config.max_repeats, REPEATS, lambda *pair: max(map(_max_repeats, pair)) > config.max_repeats),
             (config.sentences, SENTENCES, lambda *pair: len({*map(_sentence_count, pair, languages)}) > 1),
             # Short text and unsupported languages pass.
             (config.language, LANGUAGE, lambda *pair: any(map(LanguageCheck.wrong, identified, pair))),
@@ -150,30 +141,6 @@ def _numbers(text: str) -> list[str]:
         if len(digits) > 2 or int(digits or 0) > SPELLED_OUT:
             numbers.append(digits)
     return sorted(numbers)
-
-
-def _max_repeats(text: str) -> int:
-    """Return the largest number of times that a phrase of up to `PHRASE` words occurs in a row. It is 1
-    without repetition.
-
-    If the text has no spaces, characters count as words.
-    """
-    words: Sequence[str] = text.split()
-    if len(words) == 1:
-        words = text.strip()
-    repeats = 1
-    for length in range(1, PHRASE + 1):
-        run = 0
-        for word, before in zip(words[length:], words, strict=False):
-            run = run + 1 if word == before else 0
-            repeats = max(repeats, 1 + run // length)
-    return repeats
-
-
-def _letter_share(text: str) -> float:
-    """Return the share of letters and combining marks in the characters of `text`. Spaces do not count."""
-    # Scripts such as Devanagari write vowels as combining marks, so these count.
-    return len(LETTER_OR_MARK.findall(text)) / len(text.replace(" ", ""))
 
 
 def _script(setting: str, name: str) -> Callable[[str], bool]:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from nmt_cli.data.array_files import ArrayWriter, TextReader, TextWriter
 from nmt_cli.data.cleaning.duplicates import HASHED, find_repeated, hashes_needed
 from nmt_cli.data.cleaning.filter_report import CorpusReport, FilterReport
-from nmt_cli.data.cleaning.filters import DUPLICATE, SAME_SOURCE, SAME_TARGET, SUBWORDS
+from nmt_cli.data.cleaning.filters import DUPLICATE, SAME_TARGET, SUBWORDS
 from nmt_cli.data.dataset import TRAIN, Sentences, open_sentences
 from nmt_cli.data.encode import EncodedSide, TokensWriter
 from nmt_cli.data.preprocessing.job import Input
@@ -33,7 +33,7 @@ from nmt_cli.data.preprocessing.training_set import BLOCK_PAIRS, Run, nothing_le
 from nmt_cli.text.tokenizer import SIDES, Side, Tokenizer
 from nmt_cli.text.tokenizers import Tokenizers
 
-REASONS = ("", DUPLICATE, SAME_TARGET, SAME_SOURCE, SUBWORDS)
+REASONS = ("", DUPLICATE, SAME_TARGET, SUBWORDS)
 """The reasons to leave out a cleaned pair. Number 0 means that it is kept. Repetitions follow in the order of
 `HASHED`."""
 

@@ -156,18 +156,18 @@ def test_significance_marks_differences_and_names_the_baseline(
     (tmp_path / "worse40").write_bytes(worse.read_bytes() * 40)
     (tmp_path / "same40").write_bytes(worse.read_bytes() * 40)
     systems = [tmp_path / name for name in ("worse40", "same40", "ref40.de")]
-    few = ("--set", "significance.samples=99", "--metric", "chrf")
+    few = ("--metric", "chrf")
     result = nmt(
         *("score", "--reference", tmp_path / "ref40.de", *systems, "--significance", "randomization", *few)
     )
     cells = [line.split("│")[2].strip() for line in result.stdout.splitlines() if line.startswith("│")]
-    assert [cell for cell in cells if cell.startswith("p =")] == ["p = 1.0000", "p = 0.0100*"]
+    assert [cell for cell in cells if cell.startswith("p =")] == ["p = 1.0000", "p = 0.0001*"]
     assert f"p, compared with {systems[0]}: the probability" in result.stdout
-    assert "ar:99" in result.stdout
+    assert "ar:10000" in result.stdout
 
 
 def test_json_contains_the_results_of_a_significance_test(nmt: Nmt, ref: Path, worse: Path) -> None:
-    few = ("--set", "significance.samples=99", "--metric", "bleu")
+    few = ("--metric", "bleu")
     arguments = ("--significance", "bootstrap", *few, "--json")
     first, second = json.loads(nmt("score", "--reference", ref, worse, ref, *arguments).stdout)["systems"]
     assert first["scores"][0]["significance"]["p_value"] is None

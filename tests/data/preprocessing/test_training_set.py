@@ -202,7 +202,7 @@ TWO = "en\tde\ts\nd\tx\t0.5\na\tx\t0.9\nc\ty\t0.1\nHeld out\ttest!\t1\n"
         ("", "min_score=0.5", "a,b,c c c c,d,a"),
         ("", "one_per_target=true, duplicates=true", "a,b,c c c c"),
         ("one_per_target=true", "", "a,c c c c,d,a,c"),
-        ("one_per_source=true, decontaminate=false", "duplicates=true", "a,b,c c c c,held out,d,c"),
+        ("decontaminate=false", "duplicates=true", "a,b,c c c c,held out,d,c"),
     ],
 )
 def test_each_corpus_uses_its_own_score_duplicate_and_held_out_filters(
