@@ -50,6 +50,11 @@ REMOVED: Mapping[str, Removed] = {
         "the sample of lines is always the same for a corpus. Shuffle the corpus for another", 1
     ),
     # nmt train
+    "schedule.decay": Removed("plateau halves the learning rate", 0.5),
+    "schedule.patience": Removed("plateau waits for three validations without improvement", 3),
+    "checkpoints.every_minutes": Removed(
+        "checkpoints.every_steps and every_epochs replace the ten minutes between checkpoints", 10.0
+    ),
     "model.embedding_dropout": Removed(
         "model.residual_dropout drops embeddings too, as in the paper",
         same_as="residual_dropout",

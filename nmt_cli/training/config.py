@@ -93,8 +93,8 @@ class ScheduleConfig(Section):
         "noam", everyday=True
     )
     """Schedule of the learning rate. Noam is the paper's. The others rise to `peak` first. Linear and cosine
-    reach 0 at training.max_steps or training.max_hours, whichever comes first. Plateau lowers the rate when
-    validation.metric stops improving."""
+    reach 0 at training.max_steps or training.max_hours, whichever comes first. Plateau halves the rate when
+    validation.metric does not improve in three validations in a row."""
 
     factor: float = setting(1.0, above=0)
     """Factor of the noam schedule. The learning rate is this times width^-0.5 times min(step^-0.5, step x
@@ -107,12 +107,6 @@ class ScheduleConfig(Section):
     """Steps of warm-up, in which the learning rate rises from 0. Linear and cosine end it early in a short
     run: after a tenth of training.max_hours, or of training.max_steps if it would take over half of them."""
 
-    decay: float = setting(0.5, above=0, below=1, needs="schedule.kind=plateau")
-    """Plateau: multiply the learning rate by this each time."""
-
-    patience: int = setting(3, least=1, needs="schedule.kind=plateau")
-    """Plateau: validations without improvement before a decay. Those during warm-up do not count."""
-
     def __post_init__(self) -> None:
         check(self)
         if self.kind == "noam" and not self.warmup:  # the rule divides by it
@@ -121,8 +115,6 @@ class ScheduleConfig(Section):
             raise UserError("peak has no effect with noam, which has factor. Set kind to inverse-sqrt.")
         if self.kind != "noam" and changed(self, "factor"):
             raise UserError(f"factor has no effect with {self.kind}, which has peak. Leave it out.")
-        if self.kind != "plateau" and changed(self, "decay", "patience"):
-            raise UserError(f"decay and patience have no effect with {self.kind}. Set kind to plateau.")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -230,7 +222,8 @@ class ValidationConfig(Section):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CheckpointConfig(Section):
-    """When checkpoints are saved, and which are kept."""
+    """When checkpoints are saved, and which are kept. Without an interval, a checkpoint is saved every ten
+    minutes. If steps take longer, every step is saved. With several devices, every second step is."""
 
     section = "checkpoints"
 
@@ -241,12 +234,6 @@ class CheckpointConfig(Section):
     """Epochs between checkpoints, each at the end of an epoch. 0 saves by minutes. The last step always
     saves."""
 
-    every_minutes: float = setting(10.0, above=0)
-    """Minutes between checkpoints, if steps and epochs are 0. The paper's base model saves every ten.
-
-    If steps take longer, every step is saved. With several devices, every second step is.
-    """
-
     keep_last: int = setting(5, least=1, everyday=True)
     """Keep this many newest checkpoints. With checkpoints.every_epochs=1, they are those of the last
     epochs."""
@@ -256,7 +243,7 @@ class CheckpointConfig(Section):
 
     def __post_init__(self) -> None:
         check(self)
-        refuse_two_units(self, "every_epochs", "every_steps", "every_minutes")
+        refuse_two_units(self, "every_epochs", "every_steps")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

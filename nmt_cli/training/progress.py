@@ -11,6 +11,9 @@ from nmt_cli.training.config import CheckpointConfig, TrainConfig, TrainingConfi
 SAVE, STOP, TIME_UP = 1, 2, 4
 """Requests of a rank to all ranks, as bits for `Group.agree`."""
 
+SAVE_MINUTES = 10
+"""Minutes between checkpoints without an interval in steps or epochs. The paper's base model has ten."""
+
 GIVE_UP_AFTER = 10
 """A run ends after this many steps in a row that were left out because loss or gradient were not finite."""
 
@@ -173,7 +176,7 @@ def interval_ended(config: ValidationConfig | CheckpointConfig, step: int, epoch
 
 def interval_in_words(config: ValidationConfig | CheckpointConfig) -> str:
     """Return the interval of `config` with its unit, such as "every 2 epochs". Return "" if it is 0."""
-    minutes = config.every_minutes if isinstance(config, CheckpointConfig) else 0
+    minutes = SAVE_MINUTES if isinstance(config, CheckpointConfig) else 0
     for number, unit in (config.every_epochs, "epoch"), (config.every_steps, "step"), (minutes, "minute"):
         if number:
             return f"every {unit}" if number == 1 else f"every {number:,.10g} {unit}s"
@@ -203,7 +206,7 @@ class Limits:
         if first:
             config = self.config.checkpoints
             by_minutes = not (config.every_steps or config.every_epochs)
-            requests |= SAVE if by_minutes and unsaved > 60 * config.every_minutes else 0
+            requests |= SAVE if by_minutes and unsaved > 60 * SAVE_MINUTES else 0
             requests |= TIME_UP if self.clock.time_is_up else 0
         return requests
 

@@ -4,6 +4,9 @@ import math
 
 from nmt_cli.training.config import ScheduleConfig, TrainConfig
 
+PLATEAU_FACTOR = 0.5
+"""The learning rate is multiplied by this at each plateau. fairseq and Marian halve it too."""
+
 SHORT_WARMUP = 0.1
 """Linear and cosine: warm-up as a fraction of a run that is too short for schedule.warmup."""
 
@@ -15,8 +18,7 @@ def learning_rate(
     Other schedules first rise linearly to schedule.peak in warm-up. Linear and cosine reach 0 at `max_steps`,
     or when `time_used`, the used fraction of training.max_hours, is 1. Their warm-up ends early in a short
     run: see `warmup_steps` for steps, and after `SHORT_WARMUP` of the time. Inverse-sqrt falls with the root
-    of `step`. Plateau multiplies the peak by schedule.decay for each of `plateaus`. Constant keeps the
-    peak."""
+    of `step`. Plateau halves the peak for each of `plateaus`. Constant keeps the peak."""
     if config.kind == "noam":
         return (
             config.factor / math.sqrt(width) * min(1 / math.sqrt(step), step / math.sqrt(config.warmup) ** 3)
@@ -37,7 +39,7 @@ def learning_rate(
         case "inverse-sqrt":
             return config.peak * math.sqrt(max(warmup, 1) / step)
         case "constant" | "plateau":
-            return config.peak * config.decay**plateaus
+            return config.peak * PLATEAU_FACTOR**plateaus
 
 
 def warmup_steps(config: ScheduleConfig, max_steps: int) -> int:

@@ -26,6 +26,9 @@ from nmt_cli.training.validation.metrics import (
 Judged = Mapping[str, Mapping[str, float]]
 """The metrics of the first validation set, by step and by name of the metric."""
 
+PLATEAU_VALIDATIONS = 3
+"""Validations in a row without improvement that are a plateau of the schedule."""
+
 
 @dataclass(frozen=True, slots=True)
 class Validator:
@@ -99,12 +102,12 @@ def patience_ended(config: TrainConfig, judged: Judged) -> bool:
 
 
 def plateaus(config: TrainConfig, judged: Judged) -> int:
-    """Return the number of plateaus: schedule.patience validations in a row without improvement of
+    """Return the number of plateaus: `PLATEAU_VALIDATIONS` validations in a row without improvement of
     validation.metric. Count only validations after warm-up. After each plateau, start again from 0."""
     count = waited = 0
     for better in improvements(config, judged, after=config.schedule.warmup):
         waited = 0 if better else waited + 1
-        if waited == config.schedule.patience:
+        if waited == PLATEAU_VALIDATIONS:
             count, waited = count + 1, 0
     return count
 

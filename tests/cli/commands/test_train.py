@@ -140,7 +140,10 @@ WITHOUT_DROPOUT = ("--set", "model.residual_dropout=0")
             ("--set", "loss.r_drop=5", *WITHOUT_DROPOUT),
             "loss.r_drop=5.0 has no effect without dropout. Set model.residual_dropout",
         ),
-        (("--set", "schedule.decay=0.1"), "have no effect with noam. Set schedule.kind to plateau"),
+        (
+            ("--set", "schedule.decay=0.1"),
+            "schedule.decay = 0.1 was removed: plateau halves the learning rate",
+        ),
         (("--set", "validation.least_improvement=-1"), "least_improvement = -1 was removed: any improvement"),
         (("--init-from", "nowhere"), "/nowhere does not exist. Check the path."),
         (("--set", "model.heads=3"), "width is 16, which is not a multiple of the 3 heads"),
