@@ -15,25 +15,22 @@ from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
-from reprlib import repr as shorten
-from types import NoneType
 from typing import Any, ClassVar, Literal, Self, TypeVar, get_args, get_origin, get_type_hints
 
 from nmt_cli.errors import UserError
+from nmt_cli.named_values import Values
 from nmt_cli.other_toolkits import named_here, not_here, toolkit_of_yaml, value_here
 from nmt_cli.removed_settings import REMOVED, removed_from
 from nmt_cli.setting_values import (
     COMPARISONS,
     Bounds,
     Entry,
-    converted,
     meanings_of,
     nearest,
+    problems_with,
     respelt,
-    shown,
     spelt_like,
     toml_literal,
-    type_in_words,
     with_full_names,
 )
 
@@ -111,10 +108,14 @@ def check(section: Any) -> None:
     problems = [
         problem
         for key, kind in _types(type(section))
-        for problem in _problems(key.name, getattr(section, key.name), kind, key)
+        for problem in problems_with(key.name, getattr(section, key.name), kind, _bounds(key))[1]
     ]
     if problems:
         raise UserError(*problems)
+
+
+def _bounds(key: "Field[Any]") -> Bounds | None:
+    return key.metadata.get("bounds")
 
 
 class Section:
@@ -137,18 +138,6 @@ class Section:
 
     def __post_init__(self) -> None:
         check(self)
-
-
-def _problems(label: str, value: object, kind: Any, key: "Field[Any]") -> list[str]:
-    """Return messages about a wrong type or bounds of `value`, for the setting `key` named `label`."""
-    if converted(value, kind) is None and not (value is None and NoneType in get_args(kind)):
-        return [f"{label} must be {type_in_words(kind)} (got {shown(value)})"]
-    bounds = key.metadata.get("bounds")
-    items, subject = (value, f"each item of {label}") if isinstance(value, tuple) else ((value,), label)
-    outside = [item for item in items if bounds and item not in bounds]
-    # A whole number may be too large for the format of floats.
-    texts = [f"{item:.9g}" if isinstance(item, float) else shorten(item) for item in outside]
-    return [f"{subject} must be {bounds} (got {text})" for text in texts]
 
 
 def changed(section: Any, *names: str) -> list[str]:
@@ -216,9 +205,9 @@ def _converted(entry: Entry, key: "Field[Any]", kind: Any, problems: list[str]) 
     # On the command line, text needs no quotation marks, even if it consists of digits.
     as_text = kind is str and entry.origin == "--set" and type(entry.value) is int
     raw = str(entry.value) if as_text else respelt(entry.value, kind)
+    value: object | None = None
     try:
-        value = converted(raw, kind)
-        wrong = _problems(entry.label, raw if value is None else value, kind, key)
+        value, wrong = problems_with(entry.label, raw, kind, _bounds(key))
         if wrong and isinstance(raw, str) and (here := value_here(entry.name, raw)):
             wrong = [f"{wrong[0]}: did you mean {here}?"]
     except UserError as error:
@@ -243,10 +232,9 @@ def preset_names() -> list[str]:
 
 def section_of(section: type[Config], values: Any) -> Config:
     """Return a section of type `section` from `values`, the result of `asdict`. A missing setting gets its
-    default. A removed setting without effect on a trained model is ignored. Raise `ValueError` for a wrong
-    type or unknown name, and `UserError` if the section does or for a removed setting with an effect."""
-    if not isinstance(values, Mapping):
-        raise ValueError(f"no {section.__name__}: {values!r}")
+    default. A removed setting without effect on a trained model is ignored. Raise `ValueError` for another
+    type or an unknown name, and `UserError` for a removed setting with an effect, or if the section does."""
+    given = Values(values, ValueError)
     kinds = {key.name: kind for key, kind in _types(section)}
     label = getattr(section, "section", "")
     removed = removed_from(label, [name for name in values if name not in kinds])
@@ -254,10 +242,9 @@ def section_of(section: type[Config], values: Any) -> Config:
         if not (one.training_only or one.is_harmless(values[name], values)):
             raise UserError(one.refusal(f"{label}.{name}", values[name]))
     values = {name: value for name, value in values.items() if name not in removed}
-    wrong = [name for name in values if name not in kinds or converted(values[name], kinds[name]) is None]
-    if wrong:
-        raise ValueError(f"no {section.__name__}: {', '.join(wrong)}")
-    return section(**{name: converted(value, kinds[name]) for name, value in values.items()})
+    if unknown := [name for name in values if name not in kinds]:
+        raise ValueError(f"it has an unknown setting: {unknown[0]}")
+    return section(**{name: given.read(name, kinds[name]) for name in values})
 
 
 def describe(config: type[object]) -> list[Setting]:

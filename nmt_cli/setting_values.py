@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import cache
 from itertools import pairwise
+from reprlib import repr as shorten
 from types import NoneType, UnionType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
@@ -134,6 +135,21 @@ def check_section(name: str, value: object, kind: Any) -> None:
     for key, own in get_type_hints(kind).items():
         if is_dataclass(own):
             check_section(f"{name}.{key}", getattr(value, key), own)
+
+
+def problems_with(
+    label: str, value: object, kind: Any, bounds: Bounds | None = None
+) -> tuple[object | None, list[str]]:
+    """Return `value` as type `kind`, and messages about a wrong type or bounds. Messages name `label`. The
+    bounds of a list are those of each item."""
+    fitting = converted(value, kind)
+    if fitting is None and not (value is None and NoneType in get_args(kind)):
+        return None, [f"{label} must be {type_in_words(kind)} (got {shown(value)})"]
+    items, subject = (fitting, f"each item of {label}") if isinstance(fitting, tuple) else ((fitting,), label)
+    outside = [item for item in items if bounds and item not in bounds]
+    # A whole number may be too large for the format of floats.
+    texts = [f"{item:.9g}" if isinstance(item, float) else shorten(item) for item in outside]
+    return fitting, [f"{subject} must be {bounds} (got {text})" for text in texts]
 
 
 def converted(value: object, kind: Any) -> object | None:

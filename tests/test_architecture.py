@@ -35,8 +35,8 @@ LEVELS = {
     "demo": 1,
 }
 LOWEST = (
-    *("__init__", "config", "errors", "html", "language", "other_toolkits", "ragged"),
-    *("removed_settings", "runtime", "setting_values", "units"),
+    *("__init__", "config", "errors", "html", "language", "named_values"),
+    *("other_toolkits", "ragged", "removed_settings", "runtime", "setting_values", "units"),
 )
 
 LEVELS_INSIDE = {

@@ -133,7 +133,7 @@ def train_corpora(dataset: Dataset) -> tuple[TrainCorpus, ...]:
     problem = f"is damaged: its corpora do not add up to the pairs of {TRAIN}"
     try:
         corpora = tuple(section_of(TrainCorpus, section) for section in sections)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, UserError) as error:
         raise damaged(path, f"{problem} ({error})") from error
     ends = [0, *(corpus.first + corpus.pairs for corpus in corpora)]
     # Gaps or overlaps would give pairs the tag and the weight of another corpus.

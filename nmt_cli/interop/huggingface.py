@@ -122,7 +122,7 @@ def _read_own_export(folder: Path, kind: str, tensors: dict[str, Tensor]) -> For
     try:
         config, trained_on = section_of(ModelConfig, settings["model"]), shareable(settings["trained_on"])
         search = dict(settings.get("search", {}))  # older exports have none
-    except (LookupError, TypeError, ValueError) as error:
+    except (LookupError, TypeError, ValueError, UserError) as error:
         raise UserError(f"{folder / OURS} is damaged ({error}). Copy it again, or remove it.") from error
     tokenizers = load_tokenizers(folder / OUR_TOKENIZER)
     source, target = (len(side.vocabulary) for side in (tokenizers.source, tokenizers.target))
