@@ -6,7 +6,7 @@ An error says the name, what was expected and the value that is there, whatever 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
-from nmt_cli.setting_values import Bounds, problems_with, shown, toml_literal
+from nmt_cli.setting_values import Bounds, is_unicode, problems_with, shown, toml_literal, type_in_words
 
 Item = TypeVar("Item")
 
@@ -29,30 +29,34 @@ class Values:
         `label` comes before each name, such as "files." for the values of a table in a file. If `values` is
         not a mapping, raise the error.
         """
-        self.values, self.error, self._label = values, error, label
         if not isinstance(values, Mapping):
             name = label.removesuffix(".") or "the content"
             raise error(f"{name} must be a table of values (got {shown(values)})")
+        self.values: Mapping[str, Any] = values
+        self.error, self.label = error, label
 
     def __contains__(self, name: str) -> bool:
         return self.found(name) is not REQUIRED
 
     def __iter__(self) -> Iterator[str]:
-        """Yield the names. JSON has only texts as names."""
-        return iter(cast(Mapping[str, object], self.values))
+        """Yield the names."""
+        return iter(self.values)
 
     def found(self, name: str) -> Any:
         """Return the value as it is, or `REQUIRED` if it is missing."""
-        value = cast(Mapping[str, Any], self.values).get(name, REQUIRED)
-        return REQUIRED if any(value is one or value == one for one in self.absent) else value
+        value = self.values.get(name, REQUIRED)
+        # Equal types first: False equals 0, and an array has no single truth value.
+        if any(type(value) is type(one) and value == one for one in self.absent):
+            return REQUIRED
+        return value
 
     def missing(self, name: str) -> Exception:
         """Return the error about a missing value without a default."""
-        return self.error(f"{self._label}{name} is missing")
+        return self.error(f"{self.label}{name} is missing")
 
     def checked(self, name: str, value: object, kind: Any, bounds: Bounds | None = None) -> Any:
         """Return `value` as type `kind`. Raise an error about `name` for another type, or out of bounds."""
-        fitting, problems = problems_with(f"{self._label}{name}", value, kind, bounds)
+        fitting, problems = problems_with(f"{self.label}{name}", value, kind, bounds)
         if problems:
             raise self.error(problems[0])
         return fitting
@@ -85,15 +89,18 @@ class Values:
         return cast(bool, self.read(name, bool, default))
 
     def text(self, name: str, default: str = REQUIRED) -> str:
-        """Return a text, which is Unicode."""
-        return cast(str, self.read(name, str, default))
+        """Return a text. JSON can contain surrogates, which are not Unicode and so an error."""
+        value = self.read(name, str, default)
+        if not is_unicode(value):  # a setting may be a path with any bytes, but no name is one
+            raise self.error(f"{self.label}{name} must be {type_in_words(str)} (got {value!a})")
+        return cast(str, value)
 
-    def choice(self, name: str, choices: Sequence[str], default: str = REQUIRED) -> str:
-        """Return one of `choices`."""
+    def one_of(self, name: str, choices: Sequence[str], default: str = REQUIRED) -> str:
+        """Return a text that is one of `choices`."""
         value = self.text(name, default)
         if value not in choices:
             expected = " or ".join(map(toml_literal, choices))
-            raise self.error(f"{self._label}{name} must be {expected} (got {shown(value)})")
+            raise self.error(f"{self.label}{name} must be {expected} (got {shown(value)})")
         return value
 
     def list_of(self, name: str, kind: type[Item], default: Sequence[Item] = REQUIRED) -> list[Item]:
@@ -105,4 +112,4 @@ class Values:
         value = self.found(name)
         if value is REQUIRED:
             raise self.missing(name)
-        return Values(value, self.error, f"{self._label}{name}.")
+        return Values(value, self.error, f"{self.label}{name}.")

@@ -109,8 +109,8 @@ def test_lists_have_items_of_one_type() -> None:
 
 
 def test_a_choice_names_the_choices() -> None:
-    assert values_of(role="valid").choice("role", ["train", "valid"]) == "valid"
-    message = refusal(values_of(role="dev").choice, "role", ["train", "valid"])
+    assert values_of(role="valid").one_of("role", ["train", "valid"]) == "valid"
+    message = refusal(values_of(role="dev").one_of, "role", ["train", "valid"])
     assert message == 'f.json: role must be "train" or "valid" (got "dev"). Copy it again.'
 
 

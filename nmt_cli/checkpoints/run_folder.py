@@ -10,7 +10,7 @@ import errno
 import shutil
 import tempfile
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from nmt_cli.checkpoints.verified_files import (
     write_tensors,
 )
 from nmt_cli.errors import Caution, UserError
+from nmt_cli.named_values import COUNT, Values
 from nmt_cli.runtime.atomic import folder_written_whole, recover, reporting_full_disk, unused
 from nmt_cli.runtime.foreign_text import parsed_json, read_ordinary
 from nmt_cli.runtime.locks import UNSUPPORTED
@@ -110,8 +111,7 @@ def read_state(folder: Path) -> dict[str, Any]:
     state = read_description(folder, STATE, FORMAT)
     if OPTIMIZER not in state["files"]:
         raise damaged(folder / STATE, "it is another file of a checkpoint")
-    if wrong := [key for key, value in state.items() if not _makes_sense(key, value)]:
-        raise damaged(folder / STATE, f"{wrong[0]} cannot be {state[wrong[0]]!r:.100}")
+    _check_progress(Values(state, lambda problem: damaged(folder / STATE, problem)))
     try:
         step = parsed_json(read_ordinary(folder / CONFIG)).get("step")
     except (OSError, UserError, ValueError, AttributeError):
@@ -128,27 +128,32 @@ def read_state(folder: Path) -> dict[str, Any]:
     return state
 
 
-def _makes_sense(key: str, value: Any) -> bool:
-    """Return whether `value` is valid for `key` in `state.json`. Counts are integers from 0, durations are
-    numbers. `scores` and `judged` have numbers by step. Unknown keys can have any value."""
-    match key:
-        case "step" | "epoch" | "batch" | "bad_in_a_row":
-            return type(value) is int and 0 <= value < 2**53
-        case "seconds" | "device_seconds":
-            return _is_number(value)
-        case "scores":
-            return isinstance(value, dict) and all(k.isdecimal() and _is_number(v) for k, v in value.items())
-        case "judged":
-            return isinstance(value, dict) and all(
-                k.isdecimal() and isinstance(v, dict) and all(map(_is_number, v.values()))
-                for k, v in value.items()
-            )
-    return True
+def _check_progress(state: Values) -> None:
+    """Raise the error of `state` for a count, duration or score that cannot be. Unknown keys can have any
+    value, because newer versions may add some."""
+    for name in ("step", "epoch", "batch", "bad_in_a_row"):
+        state.integer(name, 0, COUNT)
+    for name in ("seconds", "device_seconds"):
+        if name in state:
+            state.measurement(name)
+    if "scores" in state:
+        scores = state.table("scores")
+        for step in _steps(scores):
+            scores.measurement(step)  # nan, if the run diverged
+    if "judged" in state:
+        judged = state.table("judged")
+        for step in _steps(judged):
+            metrics = judged.table(step)
+            for metric in metrics:
+                metrics.measurement(metric)
 
 
-def _is_number(value: object) -> bool:
-    """Return whether `value` is a float or an integer below 2^53. True and False are not numbers."""
-    return type(value) is float or (type(value) is int and abs(value) < 2**53)
+def _steps(table: Values) -> Iterator[str]:
+    """Yield the names in a table, which are steps. Raise the error of `table` for another name."""
+    for step in table:
+        if not step.isdecimal():
+            raise table.error(f"{table.label}{step} is not the number of a step")
+        yield step
 
 
 def point(run: Path, name: str, folder: Path) -> None:

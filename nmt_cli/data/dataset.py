@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from nmt_cli.config import section_of
 from nmt_cli.data.array_files import Offsets, mapped_array
 from nmt_cli.errors import UserError
+from nmt_cli.named_values import Values
 from nmt_cli.runtime.atomic import size_and_hash
 from nmt_cli.runtime.foreign_text import is_inside, parsed_json, read_ordinary
 from nmt_cli.text.tokenizer import SIDES, Side
@@ -173,28 +174,22 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         raise damaged(path, f"is damaged ({error})") from error
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise damaged(path, f"does not have format {FORMAT}, which this version reads")
-    if not _is_complete(manifest):
-        raise damaged(path, "is damaged: its files or splits are missing")
+    _check_entries(Values(manifest, lambda problem: damaged(path, f"is damaged: {problem}")))
     return manifest
 
 
-def _is_complete(manifest: Mapping[str, Any]) -> bool:
-    """Return whether the manifest has all it needs: a safe name, size and hash of each file, the role of each
-    split, and a training set."""
-    files, splits = manifest.get("files"), manifest.get("splits")
-    return (
-        isinstance(files, dict)
-        and isinstance(splits, dict)
-        and TRAIN in splits
-        and all(isinstance(split, dict) and split.get("role") in get_args(Role) for split in splits.values())
-        and all(
-            is_inside(name)
-            and isinstance(file, dict)
-            and type(file.get("bytes")) is int
-            and isinstance(file.get("sha256"), str)
-            for name, file in files.items()
-        )
-    )
+def _check_entries(manifest: Values) -> None:
+    """Raise the error of `manifest` unless it has what the other functions need: a safe name, size and hash
+    of each file, the role of each split, and a training set."""
+    files, splits = manifest.table("files"), manifest.table("splits")
+    splits.table(TRAIN)
+    for name in splits:
+        splits.table(name).one_of("role", get_args(Role))
+    for name in files:
+        if not is_inside(name):
+            raise manifest.error(f"it names {name!r}, a file outside of the folder")
+        files.table(name).integer("bytes")
+        files.table(name).text("sha256")
 
 
 def raw_lines(dataset: Dataset, split: Split, side: Side) -> list[str]:

@@ -3,72 +3,58 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from reprlib import repr as shorten
-from types import GenericAlias
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from nmt_cli.errors import UserError
+from nmt_cli.named_values import Values
 from nmt_cli.runtime.foreign_text import parsed_json, read_ordinary
-from nmt_cli.setting_values import converted, is_unicode, type_in_words
 from nmt_cli.text.subword_models.pieces import Pieces
 
 Choice = TypeVar("Choice")
 
 
-class ForeignSettings:
+class ForeignSettings(Values):
     """Settings of another toolkit by name. Null counts as missing. Reading a value of the wrong type raises
     `UserError`, which names `where`."""
 
-    def __init__(self, values: Any, where: str) -> None:
-        """Keep the parsed settings. Raise `UserError` if `values` is not a mapping."""
-        if not isinstance(values, Mapping):
-            raise UserError(f"{where} is damaged (it has no settings). Copy it again.")
-        self._values, self.where = values, where
+    absent = (None,)
 
-    def __contains__(self, name: str) -> bool:
-        return self._values.get(name) is not None
+    def __init__(self, values: object, where: str) -> None:
+        """Keep the parsed settings. Raise `UserError` if `values` is not a mapping."""
+        super().__init__(values, lambda problem: UserError(f"{where}: {problem}. Copy it again."))
+        self.where = where
 
     def __or__(self, other: "ForeignSettings") -> "ForeignSettings":
         """Return the settings of both. Those of `other` replace ours."""
-        return ForeignSettings({**self._values, **other._values}, self.where)
+        return ForeignSettings({**self.values, **other.values}, self.where)
+
+    def missing(self, name: str) -> UserError:
+        """Return the error about a missing setting without a default."""
+        return UserError(f"{self.where} has no {name}, so nmt does not support this model.")
 
     def part(self, name: str) -> "ForeignSettings":
         """Return the settings in the mapping `name`, or none if it is missing. Raise `UserError` for another
         type."""
-        return ForeignSettings(self._values.get(name) or {}, f"{self.where}: {name}")
+        return ForeignSettings(self.values.get(name) or {}, f"{self.where}: {name}")
 
     def differences(self, other: "ForeignSettings", names: Sequence[str]) -> list[str]:
         """Return those of `names` with another value in `other`."""
-        return [name for name in names if self._values.get(name) != other._values.get(name)]
-
-    def integer(self, name: str, default: int | None = None) -> int:
-        """Return a whole number. If it is missing, return `default`, or raise `UserError` if None."""
-        return cast(int, self._read(name, int, default))
+        return [name for name in names if self.values.get(name) != other.values.get(name)]
 
     def integer_if_other(self, name: str, other: int) -> int:
         """Return a whole number, or 0 if it is missing or equal to `other`."""
         value = self.integer(name, other)
         return 0 if value == other else value
 
-    def number(self, name: str, default: float) -> float:
-        """Return a finite number, or `default` if it is missing. Raise `UserError` for any other value."""
-        return cast(float, self._read(name, float, default))
-
-    def flag(self, name: str, default: bool) -> bool:
-        """Return true or false, or `default` if it is missing. Raise `UserError` for any other value."""
-        return cast(bool, self._read(name, bool, default))
-
-    def text(self, name: str, default: str | None = None) -> str:
-        """Return a text. If it is missing, return `default`, or raise `UserError` if `default` is None. Raise
-        `UserError` for another type, or a text that is not Unicode."""
-        return cast(str, self._read(name, str, default))
-
-    def list_of(self, name: str, kind: type[Choice]) -> list[Choice]:
-        """Return a list of items of `kind`, or [] if missing or "". Raise `UserError` for another type."""
-        return list(self._read(name, GenericAlias(tuple, (kind, ...)), ()))
+    def list_of(self, name: str, kind: type[Choice], default: Sequence[Choice] = ()) -> list[Choice]:
+        """Return a list of items of `kind`, or `default` if it is missing. Raise `UserError` for another
+        type."""
+        # An empty list in YAML is an empty text.
+        return list(default) if self.found(name) == "" else super().list_of(name, kind, default)
 
     def equals(self, name: str, value: object) -> bool:
         """Return whether a setting has the value and the exact type of `value`."""
-        actual = self._values.get(name)
+        actual = self.values.get(name)
         return type(actual) is type(value) and bool(actual == value)
 
     def choice(self, name: str, choices: Mapping[str, Choice], default: str) -> Choice:
@@ -81,25 +67,10 @@ class ForeignSettings:
 
     def demand(self, name: str, *choices: object) -> None:
         """Raise `UserError` if a setting is present and is not one of `choices`. Null counts as missing."""
-        value = self._values.get(name, choices[0])
+        value = self.values.get(name, choices[0])
         if value is not None and not (isinstance(value, bool | int | float | str) and value in choices):
             supported = " or ".join(map(repr, choices))
             raise UserError(f"{self.where}: {name} is {shorten(value)}, but nmt supports only {supported}.")
-
-    def _read(self, name: str, kind: Any, default: object) -> Any:
-        """Return a setting as type `kind`. If it is missing, null, or "" for a list, return `default`. Raise
-        `UserError` for another type, or if a missing setting has the default None."""
-        value = self._values.get(name)
-        if value is None or (value == "" and default == ()):  # an empty list in YAML
-            if default is None:
-                raise UserError(f"{self.where} has no {name}, so nmt does not support this model.")
-            return default
-        checked = converted(value, kind)
-        if checked is None or (kind is str and not is_unicode(value)):
-            raise UserError(
-                f"{self.where}: {name} is {shorten(value)}, not {type_in_words(kind)}. Copy it again."
-            )
-        return checked
 
 
 def read_file(path: Path) -> bytes:

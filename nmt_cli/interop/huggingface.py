@@ -53,6 +53,7 @@ from nmt_cli.interop.weights import (
 )
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.embedding import sinusoids
+from nmt_cli.named_values import REQUIRED
 from nmt_cli.runtime.devices import Precision
 from nmt_cli.runtime.pickled import read_pickled
 from nmt_cli.text.tokenizer import SIDES, Side
@@ -211,7 +212,7 @@ def _vocabularies(
             f"{settings.where}: decoder_start_token_id is {first}, but there are {rows:,} entries."
         )
     start = first if embeddings[first].any() else None
-    end = settings.integer("eos_token_id", ids.get("</s>"))
+    end = settings.integer("eos_token_id", ids.get("</s>", REQUIRED))
     never = [settings.integer("pad_token_id")] if "pad_token_id" in settings else []
     target = _vocabulary(folder, ids, rows, end=end, start=start, never=never)
     if not separate:

@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nmt_cli.named_values import Values
+
 GOOD_CHRF = 50.0
 """The minimum chrF2 of a good translation against its reference, from 0 to 100."""
 
@@ -37,13 +39,13 @@ class Calibration:
     def read(values: Mapping[str, Any]) -> "Calibration":
         """Return the calibration with these fields, as read from JSON. Raise `ValueError` if they are not
         valid."""
-        points = values.get("probabilities"), values.get("confidences")
-        for one in points:
-            if not isinstance(one, list) or not one or not all(type(number) is float for number in one):
-                raise ValueError("the calibration has no lists of numbers")
-            if sorted(one) != one or one[0] < 0 or not one[-1] <= 1 or len(one) != len(points[0] or ()):
+        named = Values(values, ValueError, "confidence.")
+        probabilities, confidences = (named.list_of(name, float) for name in ("probabilities", "confidences"))
+        for one in (probabilities, confidences):
+            # The points are those of a curve, which numpy interpolates without a check.
+            if not one or sorted(one) != one or one[0] < 0 or one[-1] > 1 or len(one) != len(probabilities):
                 raise ValueError("the numbers of the calibration must ascend from 0 to 1, as two equal lists")
-        return Calibration(*points)  # type: ignore[arg-type]  # checked above
+        return Calibration(probabilities, confidences)
 
 
 def calibrated(

@@ -121,7 +121,12 @@ def token(number: int) -> dict[str, Any]:
         ("vocab.json", {"<s>": 0, "a": 1}, ("eng_Latn", "fra_Latn"), "does not begin with <s> <pad>"),
         ("tokenizer.json", token(10**12), ("a", "b"), "is not a language code"),
         ("tokenizer.json", token(500), ("a", "b"), "but the model has only"),
-        ("tokenizer.json", {"added_tokens": 5}, ("a", "b"), "added_tokens is 5, not a list"),
+        (
+            "tokenizer.json",
+            {"added_tokens": 5},
+            ("a", "b"),
+            "added_tokens must be a list, each item a setting",
+        ),
     ],
     ids=str,
 )

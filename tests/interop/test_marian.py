@@ -202,7 +202,7 @@ def test_odd_arrays_are_refused_by_name(npz: Path, name: str, change: Any, messa
     [
         ("transformer-decoder-autoreg", "rnn", "dec-cell is 'gru'"),
         ("transformer-decoder-autoreg", "average-attention", "transformer-decoder-autoreg is 'average"),
-        ("transformer-tied-layers", "x", "transformer-tied-layers is 'x', not a list"),
+        ("transformer-tied-layers", "x", "transformer-tied-layers must be a list"),
         ("type", "amun", "type is 'amun'"),
         (
             "transformer-ffn-activation",
@@ -210,7 +210,7 @@ def test_odd_arrays_are_refused_by_name(npz: Path, name: str, change: Any, messa
             r"transformer-ffn-activation is gelu\. nmt supports swish, relu",
         ),
         ("transformer-preprocess", "n", "transformer-preprocess is 'n', but nmt supports only '' or 'd'"),
-        ("enc-depth", "many", "enc-depth is 'many', not a whole number"),
+        ("enc-depth", "many", 'enc-depth must be a whole number .got "many"'),
     ],
 )
 def test_an_unsupported_setting_is_refused_by_name(npz: Path, name: str, value: str, message: str) -> None:

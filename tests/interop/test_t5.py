@@ -257,7 +257,7 @@ def test_logits_of_mt5_are_divided_only_if_version_4_of_transformers_tied_its_em
         ({"d_kv": 16}, ("en", "de"), r"q_proj.weight is \[48, 32\], not \[64, 32\]"),
         ({"num_layers": 2}, ("en", "de"), "has encoder.layers.2"),
         ({"eos_token_id": 500}, ("en", "de"), "the end token is 500"),
-        ({"eos_token_id": [2]}, ("en", "de"), r"eos_token_id is \[2\], not a whole number"),
+        ({"eos_token_id": [2]}, ("en", "de"), r"eos_token_id must be a whole number \(got \[2\]\)"),
     ],
     ids=str,
 )

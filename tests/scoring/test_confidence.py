@@ -71,5 +71,5 @@ def test_confidence_is_linear_between_points() -> None:
     ],
 )
 def test_invalid_values_are_refused(values: Mapping[str, Any]) -> None:
-    with pytest.raises(ValueError, match="calibration"):
+    with pytest.raises(ValueError, match=r"calibration|confidence"):
         Calibration.read(values)

@@ -2,16 +2,17 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qs
 
 from starlette.requests import Request
 
 from nmt_cli.errors import printable
+from nmt_cli.named_values import REQUIRED, Values
 from nmt_cli.serving.apis.multipart import File, parts
 from nmt_cli.serving.config import ServerConfig
 from nmt_cli.serving.refused import Refused
+from nmt_cli.setting_values import Bounds
 
 MAX_BYTES_PER_CHARACTER, EXTRA_BYTES = 12, 1 << 16
 """Maximum bytes of one character of text in a form or in JSON, and of the rest of the body."""
@@ -19,68 +20,62 @@ MAX_BYTES_PER_CHARACTER, EXTRA_BYTES = 12, 1 << 16
 MAX_SHOWN = 40
 """Maximum number of characters of client input in a message."""
 
+YES_OR_NO: Mapping[object, bool] = {"true": True, "1": True, 1: True, "false": False, "0": False, 0: False}
+"""True and false as clients write them in forms and in JSON."""
 
-@dataclass(frozen=True, slots=True)
-class Fields:
+
+class Fields(Values):
     """The fields of a request by name. Each method returns one field as one type. A value of another type or
     not allowed raises `Refused` (400). None and "" count as missing. Texts become valid Unicode."""
 
-    values: Mapping[str, Any]
-    address: str = ""
-    """The address of the server as the client wrote it, with a slash at the end."""
+    absent = (None, "")
 
-    def text(self, name: str, default: str | None = None) -> str:
-        """Return a text, or `default` if the field is missing. Without a default, raise `Refused`."""
-        value = self.values.get(name)
-        if value is None or value == "":
-            if default is None:
-                raise Refused(400, f"{name} is missing.")
-            return default
-        if not isinstance(value, str):
-            raise Refused(400, f"{name} must be a text.")
-        return clean(value)
+    def __init__(self, values: object, address: str = "") -> None:
+        """`address` is that of the server as the client wrote it, with a slash at the end. Raise `Refused` if
+        `values` is not a mapping."""
+        super().__init__(values, lambda problem: Refused(400, f"{problem}."))
+        self.address = address
+
+    def found(self, name: str) -> Any:
+        """Return the field as it is, but texts as valid Unicode. Return `REQUIRED` if it is missing."""
+        value = super().found(name)
+        return clean(value) if isinstance(value, str) else value
 
     def texts(self, name: str) -> list[str]:
         """Return a list of texts. One text becomes a list. Refuse a missing field or an empty list."""
-        value = self.values.get(name)
-        if not value:
-            raise Refused(400, f"{name} is missing.")
+        value = self.found(name)
+        if value is REQUIRED or value == []:
+            raise self.missing(name)
         texts = value if isinstance(value, list) else [value]
         if not all(isinstance(one, str) for one in texts):
-            raise Refused(400, f"{name} must be a text, or a list of texts.")
+            raise self.error(f"{name} must be a text, or a list of texts (got {shown(repr(value))})")
         return [clean(one) for one in texts]
 
     def file(self, name: str) -> File:
         """Return a file of a multipart form. Refuse a missing field and other values."""
         value = self.values.get(name)
         if not isinstance(value, File):
-            raise Refused(400, f"{name} must be a file of a multipart form.")
+            raise self.error(f"{name} must be a file of a multipart form")
         return value
 
     def whole(self, name: str, maximum: int) -> int:
         """Return a whole number from 0 to `maximum`, also from digits in a form. A missing field is 0."""
-        value = self.values.get(name) or 0
+        value = self.found(name)
         if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < MAX_SHOWN:
             value = int(value)
-        if type(value) is not int:
-            raise Refused(400, f"{name} must be a whole number.")
-        if not 0 <= value <= maximum:
-            raise Refused(400, f"{name} must be from 0 to {maximum}.")
-        return value
+        bounds = Bounds({"at least": 0, "at most": maximum})
+        return 0 if value is REQUIRED else int(self.checked(name, value, int, bounds))
 
     def yes(self, name: str) -> bool:
         """Return whether the field is true, or False if it is missing. Forms may send "true" or "1"."""
-        value = self.values.get(name)
-        if value not in (None, True, False, "", "true", "false", "1", "0"):
-            raise Refused(400, f"{name} must be true or false.")
-        return value in (True, "true", "1")
+        value = self.found(name)
+        if isinstance(value, str | int) and value in YES_OR_NO:
+            value = YES_OR_NO[value]
+        return False if value is REQUIRED else bool(self.checked(name, value, bool))
 
     def chosen(self, name: str, choices: Sequence[str]) -> str:
         """Return the field, which must be one of `choices`. A missing field is the first choice."""
-        value = self.text(name, choices[0])
-        if value not in choices:
-            raise Refused(400, f"{name} must be {' or '.join(choices)}.")
-        return value
+        return self.one_of(name, choices, choices[0])
 
 
 async def fields_of(request: Request, config: ServerConfig) -> Fields:

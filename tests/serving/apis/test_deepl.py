@@ -46,7 +46,10 @@ def test_a_text_of_xml_need_not_be_a_whole_document(client: Client) -> None:
 
 def test_an_unknown_kind_of_markup_is_refused(client: Client) -> None:
     answer = client.post("/v2/translate", {"text": "a", "target_lang": "DE", "tag_handling": "pdf"})
-    assert (answer.status, answer.json()) == (400, {"message": "tag_handling must be html or xml."})
+    assert (answer.status, answer.json()) == (
+        400,
+        {"message": 'tag_handling must be "html" or "xml" (got "pdf").'},
+    )
 
 
 def test_errors_have_a_message(client: Client) -> None:

@@ -100,7 +100,7 @@ def test_deepl_lists_the_pairs_that_may_have_a_glossary(client: Client) -> None:
         ({"entries": "ab"}, "entry 1 needs a source and a translation"),
         ({"entries": 'a,b\nc,"d', "entries_format": "csv"}, "Line 2 of the entries is not valid CSV"),
         ({"entries": "c,d\nab,é", "entries_format": "csv"}, "entry 2: the model cannot write 'é'"),
-        ({"entries_format": "xlsx"}, "entries_format must be tsv or csv"),
+        ({"entries_format": "xlsx"}, 'entries_format must be "tsv" or "csv" (got "xlsx")'),
         ({"source_lang": "FR"}, "No model translates FR into DE"),
         ({"entries": "c\td\n\nab\té"}, "entry 3: the model cannot write 'é'"),
         ({"name": ""}, "name is missing"),
