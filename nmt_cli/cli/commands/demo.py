@@ -48,17 +48,15 @@ def commands(out: Path) -> list[list[str]]:
     """Return the commands preprocess, train, average-checkpoints, translate and score, as lists of words
     without "nmt". All files are in `out`."""
     sets = [word for split in ("train", "valid", "test") for word in (f"--{split}", f"{out}/corpus/{split}")]
+    preprocess = ["preprocess", "--source-lang", "en", "--target-lang", "de", *sets]
+    preprocess += ["--config", f"{SETTINGS}/preprocess.toml", "--out", f"{out}/dataset"]
+    translate = ["translate", f"{out}/model", "--input", f"{out}/corpus/test.en"]
+    translate += ["--output", f"{out}/translations.de"]
     return [
-        [
-            *("preprocess", "--source-lang", "en", "--target-lang", "de", *sets),
-            *("--config", f"{SETTINGS}/preprocess.toml", "--out", f"{out}/dataset"),
-        ],
+        preprocess,
         ["train", f"{out}/dataset", "--config", f"{SETTINGS}/train.toml", "--out", f"{out}/training"],
         ["average-checkpoints", f"{out}/training", "--last", "3", "--out", f"{out}/model"],
-        [
-            *("translate", f"{out}/model", "--input", f"{out}/corpus/test.en"),
-            *("--output", f"{out}/translations.de"),
-        ],
+        translate,
         ["score", "--reference", f"{out}/corpus/test.de", f"{out}/translations.de"],
     ]
 

@@ -97,7 +97,10 @@ def preprocess(
         refuse_foreign_model(Path(reuse_tokenizer))
     with shown_progress("pairs", quiet) as progress:
         outcome = api.preprocess(
-            *(source_lang, target_lang, train, out),
+            source_lang,
+            target_lang,
+            train,
+            out,
             valid=valid,
             test=test,
             reuse_tokenizer=reuse_tokenizer,

@@ -69,7 +69,8 @@ small. With --model and --source, the output is a log-probability per line.
 )
 @click.option("--target-lang", metavar="LANG", help="Language.  [default: the ending of REFERENCE]")
 @click.option(
-    *("--metric", "metrics"),
+    "--metric",
+    "metrics",
     multiple=True,
     type=Choice([*get_args(Metric), COMET]),
     help="Metric. Repeatable.",

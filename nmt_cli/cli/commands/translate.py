@@ -68,17 +68,20 @@ LONGEST_HELD = 1 << 26
 @setting_option("search.n_best", "--n-best", type=int, metavar="N")
 @device_options
 @click.option(
-    *("--input", "source"),
+    "--input",
+    "source",
     type=STDIN_OR_FILE,
     help="File to read. See below for formats.  [default: stdin, -]",
 )
 @click.option(
-    *("--output", "target"),
+    "--output",
+    "target",
     type=STDOUT_OR_FILE,
     help="File to write. .gz compresses it.  [default: stdout, -]",
 )
 @click.option(
-    *("--format", "form"),
+    "--format",
+    "form",
     type=Choice(["text", "json"]),
     default="text",
     help="json writes an object per line.  [default: text]",

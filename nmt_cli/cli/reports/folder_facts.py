@@ -84,7 +84,7 @@ def _of_dataset(folder: Path) -> Facts:
         + (f" ({corpus.tag})" if corpus.tag else "")
         for corpus in train_corpora(dataset)
     ]
-    return {
+    facts = {
         "kind": "dataset folder",
         "languages": f"{manifest['source_lang']} -> {manifest['target_lang']}",
         "subwords": _subwords(
@@ -93,8 +93,10 @@ def _of_dataset(folder: Path) -> Facts:
             (tokenizer["source_vocabulary"], tokenizer["target_vocabulary"]),
         ),
         **splits,
-        **({"corpora": ", ".join(corpora)} if len(corpora) > 1 else {}),
     }
+    if len(corpora) > 1:
+        facts["corpora"] = ", ".join(corpora)
+    return facts
 
 
 def _of_run(run: Path) -> Facts:
@@ -150,13 +152,16 @@ def _of_model(folder: Path) -> Facts:
     averaged = models if None in steps else f"steps {', '.join(map(str, steps))}"
     inputs = [part for part in identity.trained_on.get("inputs") or [] if part["role"] == TRAIN]
     trained = ", ".join(f"{part['name']} ({part['pairs']:,} pairs)" for part in inputs)
-    return {
+    facts = {
         "languages": f"{recipe.source_lang} -> {recipe.target_lang}",
         "model": f"{shape_in_words(identity.config)}; {count:,} parameters",
         "subwords": _subwords(recipe.kind, recipe.joint, sizes),
-        **({"average of": averaged} if steps else {}),
-        **({"trained on": trained} if trained else {}),
     }
+    if steps:
+        facts["average of"] = averaged
+    if trained:
+        facts["trained on"] = trained
+    return facts
 
 
 def _subwords(kind: str, joint: bool, sizes: tuple[int, int]) -> str:

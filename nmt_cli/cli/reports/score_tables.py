@@ -52,13 +52,11 @@ def show(outcome: Scores, quiet: bool) -> None:
 def show_json(outcome: Scores, quiet: bool) -> None:
     """Print the scores as a JSON object to stdout. Warnings, and notes unless `quiet`, go to stderr."""
     _show_notes(outcome, quiet)
-    content = {
-        "references": outcome.references,
-        "lines": outcome.lines,
-        **({"documents": outcome.documents} if outcome.documents else {}),
-        "language": outcome.language or None,
-        "systems": [_system(system) for system in outcome.systems],
-    }
+    content: dict[str, object] = {"references": outcome.references, "lines": outcome.lines}
+    if outcome.documents:
+        content["documents"] = outcome.documents
+    content["language"] = outcome.language or None
+    content["systems"] = [_system(system) for system in outcome.systems]
     click.echo(printable_json(content, indent=1))
 
 

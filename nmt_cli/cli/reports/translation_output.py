@@ -59,17 +59,7 @@ def as_json(translation: Translation, aligned: Sequence[int] | None) -> bytes:
     it out."""
     content: dict[str, Any] = {
         "line": translation.line.number,
-        "hypotheses": [
-            {
-                "text": candidate.text,
-                "score": candidate.score,
-                **({} if candidate.rank_score is None else {"rank_score": candidate.rank_score}),
-                "log_probability": candidate.log_probability,
-                "tokens": [*candidate.tokens],
-                "token_scores": [round(score, 6) for score in candidate.token_scores],
-            }
-            for candidate in translation.candidates
-        ],
+        "hypotheses": [_hypothesis(candidate) for candidate in translation.candidates],
         "confidence": round(translation.confidence, 4),
         "flags": [*translation.flags],
         "too_long": translation.line.too_long,
@@ -78,6 +68,17 @@ def as_json(translation: Translation, aligned: Sequence[int] | None) -> bytes:
     if aligned is not None:
         content["alignment"] = [*aligned]
     return f"{printable_json(content)}\n".encode()
+
+
+def _hypothesis(candidate: Candidate) -> dict[str, Any]:
+    """Return a candidate in types of JSON. It has a score of reranking if there was one."""
+    content: dict[str, Any] = {"text": candidate.text, "score": candidate.score}
+    if candidate.rank_score is not None:
+        content["rank_score"] = candidate.rank_score
+    content["log_probability"] = candidate.log_probability
+    content["tokens"] = [*candidate.tokens]
+    content["token_scores"] = [round(score, 6) for score in candidate.token_scores]
+    return content
 
 
 class AttentionPage:

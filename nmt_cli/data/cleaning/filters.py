@@ -31,9 +31,21 @@ DUPLICATE = "duplicate"
 SAME_TARGET = "better source of its target"
 SUBWORDS = "too many subwords"
 ORDER = (
-    *(INVALID, HELD_OUT, SCORE, EMPTY, WORDS, RATIO, IDENTICAL, SCRIPT),
-    *(MARKUP, NUMBERS, SENTENCES, LANGUAGE),
-    *(SUBWORDS, DUPLICATE, SAME_TARGET),
+    INVALID,
+    HELD_OUT,
+    SCORE,
+    EMPTY,
+    WORDS,
+    RATIO,
+    IDENTICAL,
+    SCRIPT,
+    MARKUP,
+    NUMBERS,
+    SENTENCES,
+    LANGUAGE,
+    SUBWORDS,
+    DUPLICATE,
+    SAME_TARGET,
 )
 """All reasons, in the order of the checks. A pair counts for the first reason that applies."""
 

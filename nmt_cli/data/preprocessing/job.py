@@ -92,16 +92,14 @@ class Input:
         """Return the entry of the corpus in the manifest."""
         corpus = self.corpus
         names = corpus.names or map(str, corpus.files)
+        entry: dict[str, Any] = {"role": self.role, "name": corpus.name, "pairs": self.pairs}
+        if self.variation:
+            entry["variation"] = self.variation
+        if self.alignments:
+            entry["alignments"] = raw_files.sha256(self.alignments)
+        entry["files"] = [{"path": name, "sha256": sha} for name, sha in zip(names, self.sha256, strict=True)]
         own = {name: getattr(self.named, name) for name in OWN} if self.named else {}
-        return {
-            "role": self.role,
-            "name": corpus.name,
-            "pairs": self.pairs,
-            **({"variation": self.variation} if self.variation else {}),
-            **({"alignments": raw_files.sha256(self.alignments)} if self.alignments else {}),
-            "files": [{"path": name, "sha256": sha} for name, sha in zip(names, self.sha256, strict=True)],
-            **{name: value for name, value in own.items() if value},
-        }
+        return entry | {name: value for name, value in own.items() if value}
 
 
 def find_inputs(job: PreprocessJob, spool_folder: Callable[[], Path]) -> list[Input]:
