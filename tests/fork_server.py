@@ -18,6 +18,9 @@ LAZY_MODULES = (
 )
 """Modules that `nmt_cli` imports at first use."""
 
+CHANGE = "NMT_TEST_CHANGE"
+"""The variable with code that a fork runs before `nmt`, to simulate a fault."""
+
 
 def ask(path: str, request: dict[str, Any], streams: list[int]) -> socket.socket:
     """Request a fork that runs `nmt` with these streams as stdin, stdout and stderr.
@@ -138,6 +141,8 @@ def _set_up(request: dict[str, Any], streams: list[int]) -> None:
     os.environ.clear()
     os.environ.update(request["environment"])
     sys.argv = ["nmt", *request["arguments"]]
+    # Processes that this fork starts inherit the change of its modules, so they must not make it again.
+    exec(os.environ.pop(CHANGE, ""), {})
     sys.path[0] = request["folder"]
     sys.stdin = open(0, closefd=False)  # noqa: SIM115
     sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115

@@ -22,6 +22,7 @@ from tests.end_to_end.processes import (
     succeed,
     wait_for_checkpoint,
 )
+from tests.fork_server import CHANGE
 
 STEPS = 24
 
@@ -41,6 +42,7 @@ TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--np
 
 OUT_OF_MEMORY = """
 import os
+import sys
 import torch
 from nmt_cli.training.step import trainer as step
 original, calls = step.Trainer._forward_backward, [0]
@@ -49,6 +51,7 @@ def forward_backward(self, *args, **options):
     if os.environ["RANK"] == "1" and calls[0] in (3, 4, 11):
         if calls[0] == 3:
             original(self, *args, **options)  # memory runs out at the end of a backward pass
+        print("simulated", file=sys.stderr)
         raise torch.OutOfMemoryError("simulated")
     original(self, *args, **options)
 step.Trainer._forward_backward = forward_backward
@@ -61,7 +64,7 @@ import torch
 def compiled(model, dynamic):
     def forward(*inputs):
         if os.environ["RANK"] == "1" and not calls:
-            time.sleep(15)
+            time.sleep(7)
         calls.append(1)
         return model(*inputs)
     calls = []
@@ -161,23 +164,31 @@ def test_a_process_without_a_pair_does_not_block_the_other(
     assert 1 in {line["pairs"] for line in log_lines(tmp_path / "run")}
 
 
-def test_a_process_of_torchrun_that_runs_out_of_memory_repeats_its_share_without_a_change(
-    tmp_path: Path, toy_dataset: Path, alone: Path, start: Callable[..., Popen[str]]
+def test_a_process_that_runs_out_of_memory_repeats_its_share_without_a_change(
+    tmp_path: Path,
+    toy_dataset: Path,
+    alone: Path,
+    start_nmt: Callable[..., Popen[str]],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    (tmp_path / "out_of_memory.py").write_text(OUT_OF_MEMORY + RUN)
+    monkeypatch.setenv(CHANGE, OUT_OF_MEMORY)
     command = arguments(toy_dataset, tmp_path / "run", "--max-steps", STEPS, "--validate-every", 12)
-    succeed(start([*TORCHRUN, tmp_path / "out_of_memory.py", *command]))
+    stderr = succeed(start_nmt(*command, "--devices", 2))
+    assert stderr.count("simulated") == 3
     assert_alike(tmp_path / "run", alone)
 
 
 def test_a_rank_may_compile_for_longer_than_the_timeout(
-    tmp_path: Path, toy_dataset: Path, start: Callable[..., Popen[str]]
+    tmp_path: Path,
+    toy_dataset: Path,
+    start_nmt: Callable[..., Popen[str]],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    (tmp_path / "slow.py").write_text(SLOW_TO_COMPILE + RUN)
-    settings = ("--set", "training.compile=on", "--set", "training.rank_timeout=10", "--validate-every", 4)
+    monkeypatch.setenv(CHANGE, SLOW_TO_COMPILE)
+    settings = ("--set", "training.compile=on", "--set", "training.rank_timeout=5", "--validate-every", 4)
     for steps in (4, 8):  # the second run resumes
         command = arguments(toy_dataset, tmp_path / "run", *settings, "--max-steps", steps)
-        succeed(start([*TORCHRUN, tmp_path / "slow.py", *command]))
+        succeed(start_nmt(*command, "--devices", 2))
     assert len(losses(tmp_path / "run")) == 8
 
 
