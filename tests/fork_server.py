@@ -46,7 +46,9 @@ def _client(path: str, arguments: list[str]) -> int:
     """Run `nmt` in a fork with the streams of this process, and return its exit code as shells do."""
     request = {"arguments": arguments, "environment": dict(os.environ), "folder": os.getcwd()}  # noqa: PTH109
     connection = ask(path, {**request, "session": False}, [0, 1, 2])
-    receive(connection)
+    fork = receive(connection) or 0
+    # torchrun ends its processes by this signal.
+    signal.signal(signal.SIGTERM, lambda number, _: os.kill(fork, number))
     code = receive(connection)
     if code is None:
         return 1

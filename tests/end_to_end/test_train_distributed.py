@@ -83,13 +83,6 @@ def stepped(self, number, *args):
 step.Trainer.step = stepped
 """
 
-RUN = """
-import sys
-from nmt_cli.cli.main import main
-sys.argv[0] = "nmt"
-main()
-"""
-
 
 def arguments(dataset: Path, out: Path, *additional: object) -> list[object]:
     """Return the arguments of `nmt train` without dropout, with additional ones at the end."""
@@ -193,11 +186,15 @@ def test_a_rank_may_compile_for_longer_than_the_timeout(
 
 
 def test_torchrun_restarts_the_processes_after_one_has_died(
-    tmp_path: Path, toy_dataset: Path, start: Callable[..., Popen[str]]
+    tmp_path: Path,
+    toy_dataset: Path,
+    start: Callable[..., Popen[str]],
+    nmt_script: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    (tmp_path / "dies.py").write_text(DIES_ONCE + RUN)
+    monkeypatch.setenv(CHANGE, DIES_ONCE)
     command = arguments(toy_dataset, tmp_path / "run", "--max-steps", 12, "--save-every", 4)
-    stderr = succeed(start([*TORCHRUN, "--max-restarts", 1, tmp_path / "dies.py", *command]))
+    stderr = succeed(start([*TORCHRUN, "--max-restarts", 1, "--no-python", nmt_script, *command]))
     assert "resum" in stderr
     assert len(losses(tmp_path / "run")) == 12
 
