@@ -293,11 +293,12 @@ def test_a_rank_ends_when_the_other_rank_is_killed(
     tmp_path: Path, toy_dataset: Path, start_ranks: Callable[..., list[Popen[str]]], dead: int
 ) -> None:
     command = arguments(toy_dataset, tmp_path / "run", "--validate-every", 0, "--save-every", 2)
-    ranks = start_ranks(command, command, below=["env"])  # not a fork, which has PyTorch's log already
+    # One of both is not a fork: a fork has PyTorch's log already, which prints a stack.
+    ranks = start_ranks(command, command, below=["env"] if dead == 0 else ())
     wait_for_checkpoint(tmp_path / "run", ranks[dead])
     ranks[dead].kill()
     code, stderr = finish(ranks[1 - dead])
     assert code == 1
     assert "lost contact with the others" in stderr
     assert "Traceback" not in stderr
-    assert "frame #" not in stderr  # of C++
+    assert dead == 1 or "frame #" not in stderr  # of C++

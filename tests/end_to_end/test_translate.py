@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 from tests.end_to_end.processes import PATIENCE, children_of
+from tests.fork_server import CHANGE
 
 Run = Callable[..., CompletedProcess[str]]
 
@@ -205,20 +206,16 @@ import torch
 from nmt_cli.translation import loading
 loading.first_devices = lambda kind, count: [torch.device("cpu")] * count
 loading.start_of_workers = lambda device: "spawn"
-if __name__ == "__main__":
-    from nmt_cli.cli.main import main
-    main()
 """
 
 
 @pytest.fixture
 def with_two_gpus(
-    start: Callable[..., Popen[str]], made_models: Path, tmp_path: Path
+    start_nmt: Callable[..., Popen[str]], made_models: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[], Popen[str]]:
     """Return a function that starts `nmt translate` with two devices that are used like GPUs."""
-    (tmp_path / "two_gpus.py").write_text(TWO_GPUS)
-    command = [sys.executable, tmp_path / "two_gpus.py", "translate", made_models / "copies", "--devices", 2]
-    return lambda: start(command, PIPE)
+    monkeypatch.setenv(CHANGE, TWO_GPUS)
+    return lambda: start_nmt("translate", made_models / "copies", "--devices", 2, stdin=PIPE)
 
 
 @on_linux
