@@ -45,8 +45,9 @@ def prepared(tmp_path_factory: pytest.TempPathFactory, nmt_script: Path) -> Path
         nmt preprocess --source-lang en --target-lang de --train train --valid valid --out dataset --quiet
         nmt train dataset --preset tiny --out run
         nmt average-checkpoints run --last 2 --out model
-        mkdir demo
+        mkdir -p demo/corpus
         cp -r model demo/model
+        cp test.en test.de demo/corpus
         """,
         folder,
         nmt_script,
