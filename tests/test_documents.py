@@ -82,7 +82,7 @@ def test_numbers_of_the_readme_are_those_of_the_linked_pages() -> None:
 def test_the_address_of_the_repository_is_that_of_the_project() -> None:
     texts = {path: path.read_text(encoding="utf-8") for path in repository.documents()}
     found = {path: set(repository.REPOSITORY.findall(text)) for path, text in texts.items()}
-    assert found[ROOT / "nmt_cli/docs/how-to/install.md"]
+    assert found[ROOT / "README.md"] and found[ROOT / "nmt_cli/docs/how-to/install.md"]
     wrong = [str(path) for path, addresses in found.items() if addresses - {repository.address()}]
     assert wrong == [], "write the address again with: python -m recipes.docs.address"
 

@@ -1,4 +1,4 @@
-"""Draw the pictures of the README: the panel of a training run in a terminal, and the report of that run.
+"""Draw two pictures of the documentation: the panel of a training run in a terminal, and its report.
 
 python .github/pictures/draw.py DATASET CONFIG.toml       needs chromium for the report
 """
@@ -19,7 +19,7 @@ from nmt_cli.api import TrainConfig, train
 from nmt_cli.cli.reports.training_output import LiveReporter
 from nmt_cli.training.tracking.events import Doing, Event, Validated
 
-HERE = Path(__file__).parent
+PICTURES = Path(__file__).parents[2] / "nmt_cli" / "docs" / "pictures"
 FONT = re.compile(r"@font-face {.*?}\s*", re.DOTALL)
 """The web font that rich names. Without it, a viewer uses its own monospace font."""
 
@@ -41,7 +41,7 @@ class Watcher:
 
 
 def draw(dataset: Path, config: Path) -> None:
-    """Train with the settings of `config`, and write both pictures into the folder of this script."""
+    """Train with the settings of `config`, and write both pictures into `PICTURES`."""
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder) / "en-de"
         console = Console(file=sys.stderr, width=100)
@@ -50,8 +50,8 @@ def draw(dataset: Path, config: Path) -> None:
         page = Console(record=True, width=100, file=(Path(folder) / "panel").open("w"))
         page.print(watcher.panel)
         drawn = FONT.sub("", page.export_svg(title="nmt train"))
-        (HERE / "panel.svg").write_text(drawn, encoding="utf-8")
-        shot = f"--screenshot={HERE / 'report.png'}"
+        (PICTURES / "panel.svg").write_text(drawn, encoding="utf-8")
+        shot = f"--screenshot={PICTURES / 'report.png'}"
         url = f"file://{run / 'report.html'}"
         subprocess.run([*BROWSER, "--hide-scrollbars", "--window-size=1100,900", shot, url], check=True)
 
