@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.end_to_end.examples import PAGES, examples, exchanges, like, prepare, respond, run, server
+from tests.end_to_end.examples import PAGES, Example, examples, exchanges, like, prepare, respond, run, server
+from tests.end_to_end.pages import ROOT
 
 WITH_EXAMPLES = [page for page in PAGES if examples(page)]
 VARYING = r'"(id|glossary_id|created|creation_time)": ("[^"]*"|\d+)'
@@ -40,6 +41,17 @@ def test_the_server_answers_as_the_reference_shows(path: str, fields: Any, shown
     texts = (json.dumps(json.loads(text)) for text in (respond(path, fields, address), shown))
     given, expected = (re.sub(VARYING, r"\1", text) for text in texts)
     assert like(given, expected), given
+
+
+def test_the_cells_of_the_notebook_print_what_it_shows(nmt_script: Path, tmp_path: Path) -> None:
+    notebook = json.loads((ROOT / "recipes/quickstart/notebook.ipynb").read_text(encoding="utf-8"))
+    shown = [cell for cell in notebook["cells"] if cell.get("outputs")]
+    code = "\n".join("".join(cell["source"]) for cell in shown)
+    output = "".join("".join(cell["outputs"][0]["text"]) for cell in shown)
+    example = Example(ROOT, "python", code, output, 0)
+    printed = run(example, prepare(tmp_path), str(nmt_script), "127.0.0.1:0")
+    assert len(shown) >= 3
+    assert like(printed, output), printed
 
 
 @pytest.mark.parametrize(
