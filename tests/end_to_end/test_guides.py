@@ -45,6 +45,11 @@ def prepared(tmp_path_factory: pytest.TempPathFactory, nmt_script: Path) -> Path
         nmt preprocess --source-lang en --target-lang de --train train --valid valid --out dataset --quiet
         nmt train dataset --preset tiny --out run
         nmt average-checkpoints run --last 2 --out model
+        cat train.en train.de | subword-nmt learn-bpe --symbols 100 >codes
+        mkdir bpe
+        for file in train.en train.de valid.en valid.de; do
+            subword-nmt apply-bpe --codes codes <$file >bpe/$file
+        done
         mkdir -p demo/corpus
         cp -r model demo/model
         cp test.en test.de demo/corpus
