@@ -20,7 +20,7 @@ from nmt_cli.model.transformer import DecoderLayer, EncoderLayer, Transformer
 from nmt_cli.runtime.kernels.loading import compiled_kernels
 
 KERNELS = "engine.kernels.steps"
-"""The module with the functions that Python calls."""
+"""The module with the function that Python calls."""
 
 BLOCK = 64
 """Outputs of a block of a packed matrix, see `kernels/products.py`."""
@@ -112,21 +112,21 @@ class Packed:
         """Maximum outputs of a matrix inside the layers."""
         return int(self.weights.matrices[:-1, 2].max())
 
-    def source_embedding(self, longest: int) -> Any:
-        """Return `steps.Embedding` for source sentences of at most `longest` tokens. Raise `UserError` if the
-        model has fewer learned positions."""
-        return self.inputs[0].embedding(self.kernels, longest, longest, torch.arange(1 - longest, longest))
+    def encoding(self, longest: int) -> Any:
+        """Return `steps.Task` to encode sentences of at most `longest` tokens. Raise `UserError` if the model
+        has fewer learned positions."""
+        distances = torch.arange(1 - longest, longest)
+        embedding = self.inputs[0].embedding(self.kernels, longest, longest, distances)
+        norm = 0 if self.model.config.norm == "pre" else -1
+        return self.kernels.Task(self.encoder, norm, embedding, start=-1, steps=0)
 
-    def target_embedding(self, longest: int) -> Any:
-        """Return `steps.Embedding` for hypotheses of at most `longest` tokens. Their caps keep them within
+    def extending(self, longest: int, steps: int) -> Any:
+        """Return `steps.Task` to extend hypotheses, to at most `longest` tokens. Their caps keep them within
         learned positions."""
-        return self.inputs[1].embedding(self.kernels, longest, 1, torch.arange(1 - longest, 1))
-
-    @property
-    def first_norms(self) -> tuple[int, int]:
-        """The numbers of the norms before the first sub-layers of encoder and decoder, -1 for post-norm."""
-        config = self.model.config
-        return (0, 2 * config.encoder_layers + 1) if config.norm == "pre" else (-1, -1)
+        config, start = self.model.config, self.model.start
+        embedding = self.inputs[1].embedding(self.kernels, longest, 1, torch.arange(1 - longest, 1))
+        norm = 2 * config.encoder_layers + 1 if config.norm == "pre" else -1
+        return self.kernels.Task(self.decoder, norm, embedding, -1 if start is None else start, steps)
 
     def release(self) -> None:
         """Free the memory of the weights. The model cannot be decoded afterwards."""

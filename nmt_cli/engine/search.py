@@ -10,17 +10,21 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.decoding.search.hypotheses import Hypothesis, Sentence
 from nmt_cli.engine.packing import LOGITS, Packed
-from nmt_cli.engine.state import FINISHED, LIVE, State
+from nmt_cli.engine.state import FINISHED, LIVE, ROWS, State
 
 ROWS_AT_ONCE = 256
 """Source tokens that are encoded together. Their values stay in the processor's caches."""
 
 STEPS = 16
 """Maximum number of steps of a call. Until it ends, no sentence joins and no request is cancelled."""
+
+BROKEN = -(1 << 62)
+"""At the start of a team's array, it is no phase, so nobody takes a unit (`kernels/team.py`)."""
 
 HELPERS = 64
 """Maximum number of threads of a process that help in teams. They start when they are needed."""
@@ -38,7 +42,7 @@ class EngineSearch:
         self._packed, self._config, self._threads = packed, config, threads
         self._sentences: list[Sentence | None] = []
         self._state = State(packed, config.slots, config.results)
-        self._rows, self._work = self._new_rows(0), self._new_work(0, 0)
+        self._work = self._new_work(0, 0)
         vocabulary = packed.model.target_vocabulary
         banned = {*vocabulary.never} if config.unknown else {*vocabulary.never, vocabulary.unknown}
         self._rules = packed.kernels.Rules(
@@ -108,22 +112,7 @@ class EngineSearch:
         state.make_nodes(rows * steps)
         self._make_room(rows, logits=rows)
         state["counts"][FINISHED] = 0
-        start = packed.model.start
-        self._in_team(
-            self._threads(len(self.sentences)),
-            packed.kernels.extend,
-            packed.decoder,
-            packed.first_norms[1],
-            -1 if start is None else start,
-            steps,
-            self._rows,
-            packed.weights,
-            packed.target_embedding(longest),
-            self._work,
-            state.memory,
-            self._rules,
-            state.hypotheses,
-        )
+        self._run(packed.extending(longest, steps), self._threads(len(self.sentences)))
         done = []
         for place in np.flatnonzero(state["live"] != LIVE).tolist() if state["counts"][FINISHED] else ():
             if sentence := self._sentences[place]:
@@ -134,42 +123,29 @@ class EngineSearch:
     def _encode(self, sources: Sequence[Sequence[int]], places: Sequence[int], threads: int) -> None:
         """Write the keys and values of whole sentences to their places."""
         lengths = np.array([len(source) for source in sources])
-        packed, count = self._packed, int(lengths.sum())
+        count = int(lengths.sum())
         self._make_room(count)
-        rows = self._rows
-        rows.tokens_R[:count] = np.concatenate(sources)
-        rows.positions_R[:count] = np.concatenate([np.arange(length) for length in lengths])
-        rows.sentences_R[:count], rows.lengths_R[:count] = np.repeat([places, lengths], lengths, axis=1)
-        self._in_team(
-            threads,
-            packed.kernels.encode,
-            packed.encoder,
-            packed.first_norms[0],
-            count,
-            rows,
-            packed.weights,
-            packed.source_embedding(int(lengths.max())),
-            self._work,
-            self._state.memory,
-            self._state.hypotheses,
-        )
+        work = self._work
+        work.tokens_R[:count] = np.concatenate(sources)
+        work.positions_R[:count] = np.concatenate([np.arange(length) for length in lengths])
+        work.sentences_R[:count], work.lengths_R[:count] = np.repeat([places, lengths], lengths, axis=1)
+        self._state["counts"][ROWS] = count
+        self._run(self._packed.encoding(int(lengths.max())), threads)
 
-    def _in_team(self, threads: int, function: Any, *arguments: Any) -> None:
-        """Call a compiled function in this thread and in helping threads at the same time."""
-        team = np.zeros(self._packed.kernels.SIZE, np.int64)
-        helping = [_helpers(os.getpid()).submit(function, team, *arguments) for _ in range(threads - 1)]
-        try:
-            function(team, *arguments)
-        finally:
-            for other in helping:
-                if not other.cancel():
-                    wait([other])  # it must not change the memory of the next call
+    def _run(self, task: Any, threads: int) -> None:
+        """Carry out a task in this thread and in helping threads at the same time."""
+        packed, state = self._packed, self._state.of_kernels
+        team = np.zeros(packed.kernels.SIZE, np.int64)
+
+        def help_team() -> None:
+            packed.kernels.run(team, task, packed.weights, self._work, self._rules, state)
+
+        in_team(team, help_team, threads)
 
     def _make_room(self, rows: int, logits: int = 0) -> None:
         """Make memory for so many rows and rows with logits, unless there is enough."""
-        if len(self._rows.tokens_R) < rows or len(self._work.buffers[LOGITS]) < logits:
-            rows = max(rows, len(self._rows.tokens_R))
-            self._rows, self._work = self._new_rows(rows), self._new_work(rows, logits)
+        if len(self._work.tokens_R) < rows or len(self._work.buffers[LOGITS]) < logits:
+            self._work = self._new_work(max(rows, len(self._work.tokens_R)), logits)
 
     def _new_work(self, rows: int, logits: int) -> Any:
         packed, config = self._packed, self._packed.model.config
@@ -178,17 +154,39 @@ class EngineSearch:
         columns = (config.width, config.width, packed.widest, mixed, config.width)
         buffers = (np.empty((rows, count), np.float32) for count in columns)
         scores = np.empty((logits, len(packed.model.target_vocabulary)), np.float32)
-        bytes_ = np.empty((rows, inputs + -inputs % 4), np.uint8)
-        return packed.kernels.Work((*buffers, scores), bytes_, np.empty(rows, np.float32))
-
-    def _new_rows(self, rows: int) -> Any:
         # A candidate for each slot, and the end token.
-        candidates = min(self._config.slots + 1, len(self._packed.model.target_vocabulary))
-        return self._packed.kernels.Rows(
-            *(np.empty(rows, np.int64) for _ in range(6)),
-            np.empty((rows, candidates), np.float32),
-            np.empty((rows, candidates), np.int64),
+        candidates = min(self._config.slots + 1, len(packed.model.target_vocabulary))
+        numbers = ("tokens_R", "positions_R", "sentences_R", "slots_R", "nodes_R", "lengths_R")
+        return packed.kernels.Work(
+            buffers=(*buffers, scores),
+            bytes_RC=np.empty((rows, inputs + -inputs % 4), np.uint8),
+            scales_R=np.empty(rows, np.float32),
+            **{name: np.empty(rows, np.int64) for name in numbers},
+            steps_RW=np.empty((rows, candidates), np.float32),
+            likely_RW=np.empty((rows, candidates), np.int64),
         )
+
+
+def in_team(team: NDArray[np.int64], work: Callable[[], None], threads: int) -> None:
+    """Call `work`, which takes part in `team`, in this thread and in helping threads at the same time. If one
+    of them raises an error, end the others and raise it."""
+
+    def share() -> None:
+        try:
+            work()
+        except BaseException:
+            # Its unit is never done, and the others would wait for it forever.
+            team[0] = BROKEN
+            raise
+
+    helping = [_helpers(os.getpid()).submit(share) for _ in range(threads - 1)]
+    try:
+        share()
+    finally:
+        started = [other for other in helping if not other.cancel()]
+        wait(started)  # they must not change the memory of the next call
+    for other in started:
+        other.result()
 
 
 @cache

@@ -1,7 +1,7 @@
 """The arrays of a batch of sentences, which grow when they need more room.
 
 A sentence has a place, the first index of most arrays. The compiled functions read and write the arrays.
-`beams.State` and `steps.Memory` explain their fields.
+`beams.State` explains them.
 """
 
 from __future__ import annotations
@@ -66,14 +66,11 @@ class State:
         return self._arrays[name]
 
     @property
-    def hypotheses(self) -> Any:
+    def of_kernels(self) -> Any:
         """The arrays as `beams.State`."""
-        return self._kernels.State(**self._arrays)
-
-    @property
-    def memory(self) -> Any:
-        """The keys and values as `steps.Memory`."""
-        return self._kernels.Memory(self._own, self._source, self._lengths)
+        return self._kernels.State(
+            **self._arrays, own_LPC=self._own, source_BLSC=self._source, lengths_B=self._lengths
+        )
 
     @property
     def live(self) -> NDArray[np.bool_]:

@@ -79,23 +79,22 @@ class Cramped(Transformer):
 
 
 def cramped(kernels: Any, room: Room) -> Any:
-    """Return the functions of the engine with limited memory. Each call takes one step."""
+    """Return the functions of the engine with limited memory. Each call takes at most one step."""
 
-    def encode(team: object, program: object, norm: int, count: int, rows: Any, *rest: Any) -> None:
-        sentences, longest = len(np.unique(rows.sentences_R[:count])), int(rows.lengths_R[:count].max())
-        room.encoded.append(sentences)
-        room.take("encode", sentences, longest, room.age)
-        kernels.encode(team, program, norm, count, rows, *rest)
+    def run(team: object, task: Any, weights: object, work: Any, rules: object, state: Any) -> None:
+        if task.steps == 0:
+            count = int(state.counts[1])
+            sentences, longest = len(np.unique(work.sentences_R[:count])), int(work.lengths_R[:count].max())
+            room.encoded.append(sentences)
+            room.take("encode", sentences, longest, room.age)
+        else:
+            live = state.live == 1
+            sentences, longest = int(live.sum()), int(state.pieces[live].max()) + 1
+            room.steps.append((int((state.totals[live] > -np.inf).sum()), sentences, longest))
+            room.take("step", sentences, longest, int(state.ages[live].max()))
+        kernels.run(team, task._replace(steps=min(task.steps, 1)), weights, work, rules, state)
 
-    def extend(team: object, program: object, norm: int, start: int, steps: int, *rest: Any) -> None:
-        *_, state = rest
-        live = state.live == 1
-        sentences, longest = int(live.sum()), int(state.pieces[live].max()) + 1
-        room.steps.append((int((state.totals[live] > -np.inf).sum()), sentences, longest))
-        room.take("step", sentences, longest, int(state.ages[live].max()))
-        kernels.extend(team, program, norm, start, 1, *rest)
-
-    return SimpleNamespace(**vars(kernels) | {"encode": encode, "extend": extend})
+    return SimpleNamespace(**vars(kernels) | {"run": run})
 
 
 def decoder_in(room: Room, prepare: Prepare) -> Decoder:

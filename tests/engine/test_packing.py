@@ -18,12 +18,14 @@ from tests.model.models import model_of
 from tests.model.test_variants import SMALL
 
 KERNELS: Any = layers
-multiply, NONE = KERNELS.multiply, KERNELS.NONE
+multiply = KERNELS.multiply
+MULTIPLY_FIRST = np.array([0, 0, KERNELS.INPUT, KERNELS.Y, KERNELS.NONE])
+"""The operation, matrix, buffers of inputs and outputs, and activation."""
 
 
 @njit(nogil=True)
-def product(rows, weights, number, x_RC, out_RC, work):  # type: ignore[no-untyped-def]
-    multiply(np.zeros(16, np.int64), 0, rows, weights, number, x_RC, out_RC, NONE, work)
+def product(rows, operation, weights, work):  # type: ignore[no-untyped-def]
+    multiply(np.zeros(16, np.int64), 0, rows, operation, weights, work)
 
 
 def packed_first(config: ModelConfig, int8: bool) -> tuple[Packed, nn.Linear]:
@@ -43,8 +45,16 @@ def multiplied(engine: Packed, x: NDArray[np.float32], outputs: int) -> NDArray[
     """Return the products of rows with the first matrix."""
     rows, inputs = x.shape
     out, whole = np.empty((rows, outputs), np.float32), np.empty((rows, inputs + -inputs % 4), np.uint8)
-    work = KERNELS.Work((x, x, x, x, x, x), whole, np.empty(rows, np.float32))
-    product(rows, engine.weights, 0, x, out, work)
+    unused, unused_2 = np.empty(0, np.int64), np.empty((0, 0), np.int64)
+    work = KERNELS.Work(
+        buffers=(x, x, x, x, out, x),
+        bytes_RC=whole,
+        scales_R=np.empty(rows, np.float32),
+        **dict.fromkeys(KERNELS.Work._fields[3:9], unused),
+        steps_RW=unused_2,
+        likely_RW=unused_2,
+    )
+    product(rows, MULTIPLY_FIRST, engine.weights, work)
     return out
 
 

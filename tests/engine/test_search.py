@@ -1,6 +1,7 @@
 """The engine finds the hypotheses of the plain search, whatever the model and the settings."""
 
 import random
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -8,14 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from numba import njit
 
 from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.decoding.ensemble import Ensemble
 from nmt_cli.decoding.search.hypotheses import Hypothesis, Sentence
 from nmt_cli.decoding.search.search import Search
 from nmt_cli.engine.decoder import Decoder
+from nmt_cli.engine.kernels import team as threads_of_a_team
 from nmt_cli.engine.packing import Packed, packed
-from nmt_cli.engine.search import EngineSearch
+from nmt_cli.engine.search import EngineSearch, in_team
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.transformer import Transformer
 from tests.model.models import model_of as random_model
@@ -152,6 +155,41 @@ def teams(count: int) -> Iterator[Any]:
 @pytest.mark.parametrize("count", [2, 3])
 def test_several_threads_find_the_same_bits_as_one(count: int) -> None:
     assert [*teams(count)] == [*teams(1)]
+
+
+TEAM: Any = threads_of_a_team
+take, next_unit = TEAM.take, TEAM.next_unit
+
+
+@njit(nogil=True)
+def take_one(team):  # type: ignore[no-untyped-def]
+    return take(team, 0, 2)
+
+
+@njit(nogil=True)
+def do_all(team):  # type: ignore[no-untyped-def]
+    for phase in range(3):
+        unit = take(team, phase, 2)
+        while unit >= 0:
+            unit = next_unit(team, phase, 2)
+
+
+@pytest.mark.parametrize("helper_fails", [True, False])
+def test_an_error_in_one_thread_of_a_team_ends_the_others_and_is_raised(helper_fails: bool) -> None:
+    """The unit that the thread has taken is never done, so without care the other one waits forever."""
+    team, caller, taken = np.zeros(TEAM.SIZE, np.int64), threading.get_ident(), threading.Barrier(2)
+
+    def work() -> None:
+        fails = (threading.get_ident() != caller) == helper_fails
+        if fails:
+            take_one(team)
+        taken.wait()
+        if fails:
+            raise MemoryError
+        do_all(team)
+
+    with pytest.raises(MemoryError):
+        in_team(team, work, threads=2)
 
 
 def test_a_sentence_whose_probabilities_are_nan_has_no_hypotheses_and_changes_no_other() -> None:

@@ -6,7 +6,7 @@ node without a path is free.
 
 Axes: B sentences, N slots for live hypotheses, K best finished hypotheses, T tokens. R rows are the slots in
 use, V entries of the vocabulary, W candidates of a row, E best continuations (parent, token) of a sentence, P
-nodes.
+nodes, L layers, S source tokens, C columns.
 """
 
 import math
@@ -15,6 +15,7 @@ from collections import namedtuple
 import numpy as np
 from numba import boolean, float32, int32, int64, types
 
+from nmt_cli.engine.kernels.layers import LOGITS
 from nmt_cli.engine.kernels.team import next_unit, take
 from nmt_cli.runtime.kernels.compiled import OPTIONS, exp, maximum, njit
 
@@ -30,7 +31,8 @@ RULES_TYPE = types.NamedTuple((int64[::1], int64[::1], int64, int64, boolean, fl
 State = namedtuple(
     "State",
     "live ages caps pieces certain without prefixes totals tokens token_totals "
-    "ended ended_scores ended_lengths ended_tokens ended_token_totals paths uses free counts",
+    "ended ended_scores ended_lengths ended_tokens ended_token_totals paths uses free counts "
+    "own_LPC source_BLSC lengths_B",
 )
 """The hypotheses of all sentences. `decoding.search.beams` explains fields of the same names.
 
@@ -39,6 +41,9 @@ probability that is not a number, and 0 for empty places. `prefixes` has forced 
 The first `certain` of them count as certain. `without` is 1 for sentences that may not have placeholders.
 `paths` [B, N, T] are the nodes of the tokens of each slot. The free nodes are the first `counts[0]` of
 `free`. `counts[1]` is the number of rows, and `counts[2]` that of sentences that became done.
+
+`own_LPC` has the keys and values of target tokens by node, and `source_BLSC` those of the first `lengths_B`
+source tokens of each sentence. With an SSRU, the node of a token has the state after the token instead.
 """
 
 LIVE, DONE, BROKEN = 1, 2, -1
@@ -49,6 +54,7 @@ STATE_TYPE = types.NamedTuple(
         *(float32[:, ::1], int64[:, :, ::1], float32[:, :, ::1]),
         *(int64[::1], float32[:, ::1], int64[:, ::1], int64[:, :, ::1], float32[:, :, ::1]),
         *(int32[:, :, ::1], int32[::1], int32[::1], int64[::1]),
+        *(float32[:, :, ::1], float32[:, :, :, ::1], int64[::1]),
     ),
     State,
 )
@@ -57,8 +63,8 @@ FREE, ROWS, FINISHED = 0, 1, 2
 
 
 @njit(**OPTIONS)
-def list_rows(state, rows, start):
-    """List the slots in use as the `rows` of a step, and give each a new node at the end of its path.
+def list_rows(work, state, start):
+    """List the slots in use as the rows of a step, and give each a new node at the end of its path.
 
     The token of a row is the newest of its hypothesis, or `start` for an empty one.
     """
@@ -73,9 +79,9 @@ def list_rows(state, rows, start):
                 node = state.free[state.counts[FREE]]
                 state.uses[node] = 1
                 state.paths[b, slot, age] = node
-                rows.tokens_R[count] = state.tokens[b, slot, age - 1] if age else start
-                rows.positions_R[count], rows.nodes_R[count] = age, node
-                rows.sentences_R[count], rows.slots_R[count] = b, slot
+                work.tokens_R[count] = state.tokens[b, slot, age - 1] if age else start
+                work.positions_R[count], work.nodes_R[count] = age, node
+                work.sentences_R[count], work.slots_R[count] = b, slot
                 count += 1
     state.counts[ROWS] = count
 
@@ -126,14 +132,16 @@ def _top(x_V, highest_W, tokens_W):
 
 
 @njit(**OPTIONS)
-def rank_tokens(team, phase, count, x_RV, rows, rules, state):
+def rank_tokens(team, phase, work, rules, state):
     """Write the W highest log-probabilities of each row, best first, and their tokens.
 
-    `x_RV` has logits, which are changed. Forbidden tokens have -inf. Return the next phase.
+    The logits are changed. Forbidden tokens have -inf. Return the next phase.
     """
+    count = state.counts[ROWS]
     row = take(team, phase, count)
     while row >= 0:
-        b, x_V, steps_W, tokens_W = rows.sentences_R[row], x_RV[row], rows.steps_RW[row], rows.likely_RW[row]
+        b, x_V = work.sentences_R[row], work.buffers[LOGITS][row]
+        steps_W, tokens_W = work.steps_RW[row], work.likely_RW[row]
         top, total = maximum(x_V), np.float32(0)
         for v in range(len(x_V)):
             total += exp(x_V[v] - top)
@@ -169,15 +177,16 @@ def _penalty(length, rules):
 
 
 @njit(**OPTIONS)
-def _best(rows, first, end, totals_N, totals_E, parents_E, tokens_E):
-    """Write the best continuations of a sentence, best first, and return their number, at most E.
+def _find_best(work, first, end, totals_N, best):
+    """Write the `best` continuations of a sentence, best first, and return their number, at most E.
 
     The sentence has the rows [first, end), with their likeliest tokens. A total adds the parent slot's total
     in `totals_N`. Leave out totals of -inf.
     """
+    totals_E, parents_E, tokens_E = best
     count, size = 0, len(totals_E)
     for row in range(first, end):
-        parent, steps_W, tokens_W = rows.slots_R[row], rows.steps_RW[row], rows.likely_RW[row]
+        parent, steps_W, tokens_W = work.slots_R[row], work.steps_RW[row], work.likely_RW[row]
         for w in range(len(steps_W)):
             total = steps_W[w] + totals_N[parent]
             if not total > (totals_E[size - 1] if count == size else NEVER):
@@ -271,18 +280,20 @@ def _follow(b, had_N, parents_N, has_N, state):
 def _continue(b, count, best, rules, state, had_N):
     """Apply the `count` best continuations of sentence `b`, whose slots in use are those with `had_N`.
 
-    `best` has the totals, parents and tokens that `_best` wrote. A continuation with the end token finishes
-    if it is among the first N, and is left out otherwise. The first N without end token become live. With one
-    slot, none becomes live after an end token. A slot without a continuation becomes free.
+    `best` has the totals, parents and tokens that `_find_best` wrote. A continuation with the end token
+    finishes if it is among the first N, and is left out otherwise. The first N without end token become live.
+    With one slot, none becomes live after an end token. A slot without a continuation becomes free.
     """
     totals_E, parents_E, tokens_E = best
     totals_N, age = state.totals[b], state.ages[b]
     slots = len(totals_N)
     newest_N, parents_N, has_N = (
-        np.zeros(slots, np.int64),
-        np.arange(slots),
-        np.zeros(slots, np.int64),
+        np.empty(slots, np.int64),
+        np.empty(slots, np.int64),
+        np.empty(slots, np.int64),
     )
+    for slot in range(slots):
+        newest_N[slot], parents_N[slot], has_N[slot] = 0, slot, 0
     live, over = 0, False
     for e in range(count):
         if tokens_E[e] != rules.end:
@@ -318,21 +329,21 @@ def _give_up(b, rules, state):
 
 
 @njit(**OPTIONS)
-def choose(count, rows, rules, state):
+def choose(work, rules, state):
     """Extend the hypotheses of each sentence by their best continuations. Mark sentences that are done."""
-    slots = state.totals.shape[1]
-    size = min(2 * slots, slots * rows.steps_RW.shape[1])
+    slots, count = state.totals.shape[1], state.counts[ROWS]
+    size = min(2 * slots, slots * work.steps_RW.shape[1])
     best = np.empty(size, np.float32), np.empty(size, np.int64), np.empty(size, np.int64)
     had_N = np.empty(slots, np.int64)
     first = 0
     while first < count:
-        b, end = rows.sentences_R[first], first
-        while end < count and rows.sentences_R[end] == b:
+        b, end = work.sentences_R[first], first
+        while end < count and work.sentences_R[end] == b:
             end += 1
         for slot in range(slots):
             had_N[slot] = state.totals[b, slot] > NEVER
         broken = state.live[b] == BROKEN
-        continuations = 0 if broken else _best(rows, first, end, state.totals[b], *best)
+        continuations = 0 if broken else _find_best(work, first, end, state.totals[b], best)
         first = end
         _continue(b, continuations, best, rules, state, had_N)
         _give_up(b, rules, state)

@@ -34,15 +34,32 @@ WEIGHTS_TYPE = types.NamedTuple(
     (int64[:, ::1], float32[::1], int32[::1], float32[:, :, ::1], float32, boolean), Weights
 )
 
-Work = namedtuple("Work", "buffers bytes_RC scales_R")
+Work = namedtuple(
+    "Work",
+    "buffers bytes_RC scales_R tokens_R positions_R sentences_R slots_R nodes_R lengths_R steps_RW likely_RW",
+)
 """Memory of all rows that the threads share: `buffers` are arrays [R, C], see below. `bytes_RC` and
-`scales_R` are the rounded inputs of a product with 8-bit weights."""
+`scales_R` are the rounded inputs of a product with 8-bit weights.
+
+A row has a token (-1 for none), position, sentence, slot and new node. In the encoder, it has the length of
+its sentence instead of slot and node. `steps_RW` and `likely_RW` are the log-probabilities of the likeliest
+next tokens, and these tokens."""
 
 X, INPUT, WIDE, MIXED, Y, LOGITS = (np.int64(number) for number in range(6))
 """Indices of buffers: the values between layers, the input of the next sub-layer, projections, the result of
 attention, the output of a sub-layer, and the logits of the vocabulary."""
 
-WORK_TYPE = types.NamedTuple((types.UniTuple(float32[:, ::1], 6), uint8[:, ::1], float32[::1]), Work)
+WORK_TYPE = types.NamedTuple(
+    (
+        types.UniTuple(float32[:, ::1], 6),
+        uint8[:, ::1],
+        float32[::1],
+        *(int64[::1],) * 6,
+        float32[:, ::1],
+        int64[:, ::1],
+    ),
+    Work,
+)
 
 LEVELS = np.float32(127)
 """8-bit inputs are integers from -127 to 127, times the scale of the row."""
@@ -90,10 +107,10 @@ def _finish(sums_O, bias_O, lowest, out_O):
 
 
 @njit(**OPTIONS)
-def _finish_whole(whole_O, shift_O, scale_O, scale_of_row, bias_O, lowest, out_O):
-    """Do as `_finish` for sums of integers. `shift_O` is the share of OFFSET in them."""
+def _finish_whole(whole_O, scale_O, scale_of_row, bias_O, lowest, out_O):
+    """Do as `_finish` for sums of integers, which have the scale of the row and those of the outputs."""
     for o in range(len(out_O)):
-        y = np.float32(whole_O[o] - shift_O[o]) * (scale_O[o] * scale_of_row) + bias_O[o]
+        y = np.float32(whole_O[o]) * (scale_O[o] * scale_of_row) + bias_O[o]
         out_O[o] = lowest if y < lowest else y
 
 
@@ -106,12 +123,13 @@ def _activate(rows, x_RO, activation):
 
 
 @njit(**OPTIONS)
-def multiply(team, phase, rows, weights, number, x_RC, out_RC, activation, work):
-    """Write the product of rows with matrix `number`, plus bias, through an activation, to `out_RC`.
+def multiply(team, phase, rows, operation, weights, work):
+    """Carry out the operation MULTIPLY: write the product with a matrix, plus bias, through an activation.
 
-    Rows may have more columns than the matrix has inputs or outputs.
+    Rows of the buffers may have more columns than the matrix has inputs or outputs.
     """
-    matrix = weights.matrices[number]
+    matrix, activation = weights.matrices[operation[1]], operation[4]
+    x_RC, out_RC = work.buffers[operation[2]], work.buffers[operation[3]]
     inputs, outputs, rounds = matrix[INPUTS], matrix[OUTPUTS], matrix[SCALE] >= 0
     if rounds:
         row = take(team, phase, rows)
@@ -121,7 +139,7 @@ def multiply(team, phase, rows, weights, number, x_RC, out_RC, activation, work)
         phase += 1
     units, padded = (outputs + BLOCK - 1) // BLOCK, inputs + -inputs % 4
     sums, whole = np.empty((rows, BLOCK), np.float32), np.empty((rows, BLOCK), np.int32)
-    lowest, shift_O = np.float32(0 if activation == RELU else -np.inf), np.empty(BLOCK, np.int32)
+    lowest = np.float32(0 if activation == RELU else -np.inf)
     unit = take(team, phase, units)
     while unit >= 0:
         first, count = unit * BLOCK, min(outputs - unit * BLOCK, BLOCK)
@@ -129,24 +147,20 @@ def multiply(team, phase, rows, weights, number, x_RC, out_RC, activation, work)
         bias = matrix[BIAS] + first
         bias_O = weights.floats[bias : bias + count]
         if rounds:
-            whole[:] = 0
-            begin, x, stride = (
-                matrix[ADDRESS] + first * padded,
-                work.bytes_RC.ctypes.data,
-                work.bytes_RC.shape[1],
-            )
-            add_bytes(rows, begin, x, stride, padded, whole.ctypes.data)
-            scale = matrix[SCALE] + first
+            sums_O, scale = weights.sums[bias : bias + count], matrix[SCALE] + first
             scale_O = weights.floats[scale : scale + count]
-            for o in range(count):
-                shift_O[o] = np.int32(OFFSET) * weights.sums[bias + o]
+            for row in range(rows):
+                for o in range(count):  # without the share that OFFSET will have in the sums
+                    whole[row, o] = np.int32(-OFFSET) * sums_O[o]
+            x, stride = work.bytes_RC.ctypes.data, work.bytes_RC.shape[1]
+            add_bytes(rows, matrix[ADDRESS] + first * padded, x, stride, padded, whole.ctypes.data)
             for row in range(rows):
                 out_O, scale_of_row = out_RC[row, first : first + count], work.scales_R[row]
-                _finish_whole(whole[row], shift_O, scale_O, scale_of_row, bias_O, lowest, out_O)
+                _finish_whole(whole[row], scale_O, scale_of_row, bias_O, lowest, out_O)
         else:
             sums[:] = 0
-            begin, x, stride = matrix[ADDRESS] + 4 * first * inputs, x_RC.ctypes.data, 4 * x_RC.shape[1]
-            add_floats(rows, begin, x, stride, inputs, sums.ctypes.data)
+            x, stride = x_RC.ctypes.data, 4 * x_RC.shape[1]
+            add_floats(rows, matrix[ADDRESS] + 4 * first * inputs, x, stride, inputs, sums.ctypes.data)
             for row in range(rows):
                 _finish(sums[row], bias_O, lowest, out_RC[row, first : first + count])
         if activation != RELU and activation != NONE:
@@ -173,9 +187,10 @@ def norm_row(x_D, out_D, weights, number):
 
 
 @njit(**OPTIONS)
-def add_up(team, phase, rows, weights, norm, post, work):
-    """Add the output of a sub-layer to the values between layers. Write the norm of the sum as input of the
-    next sub-layer. If `post`, the norm is also the new value."""
+def add_up(team, phase, rows, operation, weights, work):
+    """Carry out the operation ADD_UP: add the output of a sub-layer to the values between layers. Write the
+    norm of the sum as input of the next sub-layer. With post-norm, it is also the new value."""
+    norm, post = operation[1], operation[2]
     row = take(team, phase, rows)
     while row >= 0:
         x_D, y_D, input_D = work.buffers[X][row], work.buffers[Y][row], work.buffers[INPUT][row]
@@ -190,8 +205,9 @@ def add_up(team, phase, rows, weights, norm, post, work):
 
 
 @njit(**OPTIONS)
-def gate(team, phase, rows, inner, activation, x_RC):
-    """Multiply the activation of the first `inner` columns by the next `inner` columns."""
+def gate(team, phase, rows, operation, work):
+    """Carry out the operation GATE: multiply the activation of the first half of columns by the second."""
+    inner, activation, x_RC = operation[1], operation[2], work.buffers[WIDE]
     row = take(team, phase, rows)
     while row >= 0:
         gate_C, value_C = x_RC[row, :inner], x_RC[row, inner : 2 * inner]
@@ -202,11 +218,12 @@ def gate(team, phase, rows, inner, activation, x_RC):
 
 
 @njit(**OPTIONS)
-def turn(team, phase, rows, heads, width, waves_PK, positions_R, x_RC):
-    """Apply rotary positions to queries and keys, as `projections.turned` does."""
+def turn(team, phase, rows, operation, waves_PK, work):
+    """Carry out the operation TURN: apply rotary positions to queries and keys, as `projections.turned`."""
+    heads, width, x_RC = operation[1], operation[2], work.buffers[WIDE]
     row, half = take(team, phase, rows), width // 2
     while row >= 0:
-        waves_K = waves_PK[positions_R[row]]
+        waves_K = waves_PK[work.positions_R[row]]
         for begin in range(0, 2 * heads * width, width):
             a_I, b_I = x_RC[row, begin : begin + half], x_RC[row, begin + half : begin + width]
             for i in range(half):
@@ -217,23 +234,21 @@ def turn(team, phase, rows, heads, width, waves_PK, positions_R, x_RC):
 
 
 @njit(**OPTIONS)
-def attend(query_K, memory_NC, keys, values, base, nodes, bias, scores, mixed_V):
+def attend(query_K, memory_NC, columns, nodes, scores, mixed_V):
     """Write the attention of one head of a row to `mixed_V`.
 
-    Node i is row `base` + `nodes[i]` of `memory_NC`. The keys of the head begin at column `keys`, and the
-    values at column `values`. `bias` has a number for each node, or is empty. `scores` is memory for as many.
+    The keys and values of `nodes`, rows of `memory_NC`, begin at the two `columns`. `scores` has the bias of
+    each node, and is changed.
     """
+    keys, values = columns
     width, value_width, count = len(query_K), len(mixed_V), len(nodes)
     scale, top = np.float32(1.0 / math.sqrt(width)), np.float32(-np.inf)
     for i in range(count):
-        key_K, score = memory_NC[base + nodes[i], keys : keys + width], np.float32(0)
+        key_K, score = memory_NC[nodes[i], keys : keys + width], np.float32(0)
         for k in range(width):
             score += query_K[k] * key_K[k]
-        score *= scale
-        if len(bias):
-            score += bias[i]
-        scores[i] = score
-        top = max(top, score)
+        scores[i] += score * scale
+        top = max(top, scores[i])
     total = np.float32(0)
     for i in range(count):
         scores[i] = exp(scores[i] - top)
@@ -241,7 +256,7 @@ def attend(query_K, memory_NC, keys, values, base, nodes, bias, scores, mixed_V)
     for v in range(value_width):
         mixed_V[v] = 0
     for i in range(count):
-        value_V, weight = memory_NC[base + nodes[i], values : values + value_width], scores[i] / total
+        value_V, weight = memory_NC[nodes[i], values : values + value_width], scores[i] / total
         for v in range(value_width):
             mixed_V[v] += weight * value_V[v]
 

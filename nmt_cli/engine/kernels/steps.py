@@ -1,11 +1,12 @@
-"""The two functions that Python calls: encode sentences, and extend their hypotheses by several tokens.
+"""The function that Python calls: it encodes sentences, or extends their hypotheses by several tokens.
 
 The layers of a model are a program: a table of operations, which `packing.py` writes. `_run` carries out its
 rows in order. A team of threads makes each call (`team.py`). All steps of a call run here, so Python costs
 time once per call and not once per token.
 
-Axes as in `layers.py` and `beams.py`. L layers, B sentences, S source tokens, P nodes or positions, X
-distances.
+There is one such function, because each takes seconds to compile.
+
+Axes as in `layers.py` and `beams.py`. L layers, P positions, X distances.
 """
 
 from collections import namedtuple
@@ -26,7 +27,6 @@ from nmt_cli.engine.kernels.beams import (
 )
 from nmt_cli.engine.kernels.layers import (
     INPUT,
-    LOGITS,
     MIXED,
     WEIGHTS_TYPE,
     WIDE,
@@ -47,7 +47,7 @@ from nmt_cli.engine.kernels.layers import (
 from nmt_cli.engine.kernels.team import SIZE, next_unit, take
 from nmt_cli.runtime.kernels.compiled import OPTIONS, njit
 
-__all__ = ["SIZE", "Embedding", "Memory", "Rows", "Rules", "State", "Weights", "Work", "encode", "extend"]
+__all__ = ["SIZE", "Embedding", "Rules", "State", "Task", "Weights", "Work", "run"]
 
 MULTIPLY, ADD_UP, GATE, TURN, SSRU, KEEP_SOURCE = (np.int64(number) for number in range(6))
 """Operations, in the first column of a program. The next columns are:
@@ -72,18 +72,11 @@ EMBEDDING_TYPE = types.NamedTuple(
     (float32[:, ::1], float32[:, ::1], float32, float32[:, ::1], float32[:, ::1]), Embedding
 )
 
-Memory = namedtuple("Memory", "own_LPC source_BLSC lengths_B")
-"""Keys and values of target tokens by node, and of the first `lengths_B` source tokens of each sentence. With
-an SSRU, the node of a token has the state after the token instead."""
+Task = namedtuple("Task", "program norm embedding start steps")
+"""What a call does: the program of a stack, the number of its first norm (-1 for post-norm) and its input.
+`start` is the input before the first token of a hypothesis, -1 for none. With 0 `steps`, a call encodes."""
 
-MEMORY_TYPE = types.NamedTuple((float32[:, :, ::1], float32[:, :, :, ::1], int64[::1]), Memory)
-
-Rows = namedtuple("Rows", "tokens_R positions_R sentences_R slots_R nodes_R lengths_R steps_RW likely_RW")
-"""The rows of a step: their token (-1 for none), position, sentence, slot and new node. In the encoder, a row
-has the length of its sentence instead of slot and node. `steps_RW` and `likely_RW` are the log-probabilities
-of the likeliest next tokens, and these tokens."""
-
-ROWS_TYPE = types.NamedTuple((*(int64[::1],) * 6, float32[:, ::1], int64[:, ::1]), Rows)
+TASK_TYPE = types.NamedTuple((int64[:, ::1], int64, EMBEDDING_TYPE, int64, int64), Task)
 
 
 @njit(**OPTIONS | {"fastmath": False})  # each product and sum is rounded, as in PyTorch
@@ -98,150 +91,133 @@ def _embed(token, position, embedding, x_D):
 
 
 @njit(**OPTIONS)
-def _begin(team, phase, count, rows, embedding, weights, norm, work):
-    """Embed the tokens, and write the inputs of the first sub-layer: the embeddings, or their norm with the
-    number `norm`, if that is not -1."""
+def _begin(team, phase, count, task, weights, work):
+    """Embed the tokens, and write the inputs of the first sub-layer: the embeddings, or their norm."""
     row = take(team, phase, count)
     while row >= 0:
         x_D, input_D = work.buffers[X][row], work.buffers[INPUT][row]
-        _embed(rows.tokens_R[row], rows.positions_R[row], embedding, x_D)
-        if norm < 0:
+        _embed(work.tokens_R[row], work.positions_R[row], task.embedding, x_D)
+        if task.norm < 0:
             copy(x_D, input_D)
         else:
-            norm_row(x_D, input_D, weights, norm)
+            norm_row(x_D, input_D, weights, task.norm)
         row = next_unit(team, phase, count)
     return phase + 1
 
 
 @njit(**OPTIONS)
-def _attend(team, phase, count, operation, rows, bias_HX, work, memory, state):
+def _attend(team, phase, operation, bias_HX, work, state):
     """Carry out an operation of attention. The units are the heads of all rows."""
     kind, layer, heads, width, value_width = operation[:5]
     keys = heads * width  # columns of all keys
     wide_RC, mixed_RC = work.buffers[WIDE], work.buffers[MIXED]
-    own_PC = memory.own_LPC[layer if kind == ATTEND_PATH else 0]  # an encoder may have more layers
-    longest = max(state.paths.shape[2], memory.source_BLSC.shape[2])
+    own_PC = state.own_LPC[layer if kind == ATTEND_PATH else 0]  # an encoder may have more layers
+    longest = max(state.paths.shape[2], state.source_BLSC.shape[2])
     every, scores = np.arange(longest).astype(np.int32), np.empty(longest, np.float32)
-    unit = take(team, phase, count * heads)
+    units = state.counts[ROWS] * heads
+    unit = take(team, phase, units)
     while unit >= 0:
         row, head = unit // heads, unit % heads
-        place, position, wide_C = rows.sentences_R[row], rows.positions_R[row], wide_RC[row]
-        first_key, first_value = head * width, keys + head * value_width
-        bias, base = scores[:0], 0
+        place, position, wide_C = work.sentences_R[row], work.positions_R[row], wide_RC[row]
+        first_key, first_value, distance = head * width, keys + head * value_width, np.int64(0)
         if kind == ATTEND_SENTENCE:  # other rows have the keys and values, after their queries
-            length, base = rows.lengths_R[row], row - position
-            nodes, memory_NC = every[:length], wide_RC
+            nodes, memory_NC = every[: work.lengths_R[row]], wide_RC[row - position :]
             first_key, first_value = keys + first_key, keys + first_value
-            if len(bias_HX):
-                far = bias_HX.shape[1] // 2 - position
-                bias = bias_HX[head, far : far + length]
+            distance = bias_HX.shape[1] // 2 - position
         elif kind == ATTEND_PATH:
-            own_C = own_PC[rows.nodes_R[row]]
+            own_C = own_PC[work.nodes_R[row]]
             copy(wide_C[keys + first_key :], own_C[first_key : first_key + width])
             copy(wide_C[keys + first_value :], own_C[first_value : first_value + value_width])
-            nodes, memory_NC = state.paths[place, rows.slots_R[row], : position + 1], own_PC
-            if len(bias_HX):
-                bias = bias_HX[head, bias_HX.shape[1] - position - 1 :]
+            nodes, memory_NC = state.paths[place, work.slots_R[row], : position + 1], own_PC
+            distance = bias_HX.shape[1] - position - 1
         else:
-            nodes, memory_NC = every[: memory.lengths_B[place]], memory.source_BLSC[place, layer]
+            nodes, memory_NC = every[: state.lengths_B[place]], state.source_BLSC[place, layer]
+        if len(bias_HX) and kind != ATTEND_SOURCE:
+            copy(bias_HX[head, distance:], scores[: len(nodes)])
+        else:
+            for i in range(len(nodes)):  # assigning a slice takes seconds to compile
+                scores[i] = 0
         query_K = wide_C[head * width : (head + 1) * width]
         mixed_V = mixed_RC[row, head * value_width : (head + 1) * value_width]
-        attend(query_K, memory_NC, first_key, first_value, base, nodes, bias, scores, mixed_V)
-        unit = next_unit(team, phase, count * heads)
+        attend(query_K, memory_NC, (first_key, first_value), nodes, scores, mixed_V)
+        unit = next_unit(team, phase, units)
     return phase + 1
 
 
 @njit(**OPTIONS)
-def _advance_states(team, phase, count, layer, rows, work, memory, state):
+def _advance_states(team, phase, operation, work, state):
     """Carry out the operation SSRU, after the products with both of its matrices."""
-    own_PD = memory.own_LPC[layer]
+    own_PD, count = state.own_LPC[operation[1]], state.counts[ROWS]
     zeros = np.zeros(own_PD.shape[1], np.float32)
     row = take(team, phase, count)
     while row >= 0:
-        position = rows.positions_R[row]
-        path = state.paths[rows.sentences_R[row], rows.slots_R[row]]
+        position = work.positions_R[row]
+        path = state.paths[work.sentences_R[row], work.slots_R[row]]
         old_D = own_PD[path[position - 1]] if position else zeros
-        new_D = own_PD[rows.nodes_R[row]]
+        new_D = own_PD[work.nodes_R[row]]
         ssru_row(work.buffers[WIDE][row], work.buffers[MIXED][row], old_D, new_D, work.buffers[Y][row])
         row = next_unit(team, phase, count)
     return phase + 1
 
 
 @njit(**OPTIONS)
-def _keep_source(team, phase, count, layer, rows, work, memory):
+def _keep_source(team, phase, operation, work, state):
     """Carry out the operation KEEP_SOURCE."""
+    layer, count = operation[1], state.counts[ROWS]
     row = take(team, phase, count)
     while row >= 0:
-        kept_C = memory.source_BLSC[rows.sentences_R[row], layer, rows.positions_R[row]]
+        kept_C = state.source_BLSC[work.sentences_R[row], layer, work.positions_R[row]]
         copy(work.buffers[WIDE][row], kept_C)
         row = next_unit(team, phase, count)
     return phase + 1
 
 
 @njit(**OPTIONS)
-def _run(team, phase, program, count, rows, weights, embedding, work, memory, state):
-    """Carry out a program on the first `count` rows. Return the next phase."""
-    for number in range(len(program)):
-        operation = program[number]
-        kind, first, second, third, fourth = operation[:5]
+def _run_program(team, phase, task, weights, work, state):
+    """Embed the tokens of all rows, and carry out a program on them. Return the next phase."""
+    # A thread that comes late may read the number of a later step. It then finds no unit.
+    count = state.counts[ROWS]
+    phase = _begin(team, phase, count, task, weights, work)
+    for number in range(len(task.program)):
+        operation = task.program[number]
+        kind = operation[0]
         if kind == MULTIPLY:
-            x, out = work.buffers[second], work.buffers[third]
-            phase = multiply(team, phase, count, weights, first, x, out, fourth, work)
+            phase = multiply(team, phase, count, operation, weights, work)
         elif kind == ADD_UP:
-            phase = add_up(team, phase, count, weights, first, second, work)
+            phase = add_up(team, phase, count, operation, weights, work)
         elif kind == GATE:
-            phase = gate(team, phase, count, first, second, work.buffers[WIDE])
+            phase = gate(team, phase, count, operation, work)
         elif kind == TURN:
-            waves, positions, x = embedding.waves_PK, rows.positions_R, work.buffers[WIDE]
-            phase = turn(team, phase, count, first, second, waves, positions, x)
+            phase = turn(team, phase, count, operation, task.embedding.waves_PK, work)
         elif kind == SSRU:
-            phase = _advance_states(team, phase, count, first, rows, work, memory, state)
+            phase = _advance_states(team, phase, operation, work, state)
         elif kind == KEEP_SOURCE:
-            phase = _keep_source(team, phase, count, first, rows, work, memory)
+            phase = _keep_source(team, phase, operation, work, state)
         else:
-            phase = _attend(team, phase, count, operation, rows, embedding.bias_HX, work, memory, state)
+            phase = _attend(team, phase, operation, task.embedding.bias_HX, work, state)
     return phase
 
 
-@njit(
-    void(
-        *(int64[::1], int64[:, ::1], int64, int64, ROWS_TYPE, WEIGHTS_TYPE),
-        *(EMBEDDING_TYPE, WORK_TYPE, MEMORY_TYPE, STATE_TYPE),
-    ),
-    **OPTIONS,
-)
-def encode(team, program, norm, count, rows, weights, embedding, work, memory, state):
-    """Encode whole sentences, whose tokens are the first `count` rows, and keep what the decoder needs.
+@njit(void(int64[::1], TASK_TYPE, WEIGHTS_TYPE, WORK_TYPE, RULES_TYPE, STATE_TYPE), **OPTIONS)
+def run(team, task, weights, work, rules, state):
+    """Encode whole sentences, whose tokens are rows, and keep what the decoder needs. Or extend the
+    hypotheses of live sentences by up to `task.steps` tokens, until a sentence is done.
 
-    `norm` is the number of the first norm, or -1 for post-norm.
+    The arrays have room for all steps.
     """
-    phase = _begin(team, 0, count, rows, embedding, weights, norm, work)
-    _run(team, phase, program, count, rows, weights, embedding, work, memory, state)
-
-
-@njit(
-    void(
-        *(int64[::1], int64[:, ::1], int64, int64, int64, ROWS_TYPE, WEIGHTS_TYPE),
-        *(EMBEDDING_TYPE, WORK_TYPE, MEMORY_TYPE, RULES_TYPE, STATE_TYPE),
-    ),
-    **OPTIONS,
-)
-def extend(team, program, norm, start, steps, rows, weights, embedding, work, memory, rules, state):
-    """Extend the hypotheses of live sentences by up to `steps` tokens, until a sentence is done.
-
-    `start` is the input before the first token, or -1 for none. The arrays have room for all steps.
-    """
-    phase = 0
-    for _ in range(steps):
-        if take(team, phase, 1) >= 0:  # by one thread, as nodes are common property
-            list_rows(state, rows, start)
-            next_unit(team, phase, 1)
-        phase, count = phase + 1, state.counts[ROWS]
-        phase = _begin(team, phase, count, rows, embedding, weights, norm, work)
-        phase = _run(team, phase, program, count, rows, weights, embedding, work, memory, state)
-        phase = rank_tokens(team, phase, count, work.buffers[LOGITS], rows, rules, state)
+    phase, encodes = 0, task.steps == 0
+    for _ in range(max(task.steps, 1)):
+        if not encodes:
+            if take(team, phase, 1) >= 0:  # by one thread, as nodes are common property
+                list_rows(work, state, task.start)
+                next_unit(team, phase, 1)
+            phase += 1
+        phase = _run_program(team, phase, task, weights, work, state)
+        if encodes:
+            return
+        phase = rank_tokens(team, phase, work, rules, state)
         if take(team, phase, 1) >= 0:
-            choose(count, rows, rules, state)
+            choose(work, rules, state)
             next_unit(team, phase, 1)
         phase += 1
         if state.counts[FINISHED]:
