@@ -9,7 +9,7 @@ from typing import Any, get_args
 
 from nmt_cli import __version__
 from nmt_cli.checkpoints.finding import CONFIG
-from nmt_cli.checkpoints.model_folder import Identity, Model
+from nmt_cli.checkpoints.model_folder import Identity, LoadedModel
 from nmt_cli.checkpoints.run_folder import STATE, read_state
 from nmt_cli.checkpoints.verified_files import damaged
 from nmt_cli.errors import UserError, printable, printable_json
@@ -91,7 +91,7 @@ class About:
 NO_FACTS = About()
 
 
-def facts_of(folder: Path, model: Model) -> About:
+def facts_of(folder: Path, model: LoadedModel) -> About:
     """Return the recorded scores and licence of the model in `folder`. For a checkpoint, the scores are those
     of its validation. Raise `UserError` if the record is damaged."""
     try:

@@ -79,13 +79,16 @@ class Identity:
         vocabularies = (
             tokenizer.vocabulary for tokenizer in (self.tokenizers.source, self.tokenizers.target)
         )
-        model = Transformer(self.config, *vocabularies, joint=self.tokenizers.recipe.joint)
-        model.guided = bool(self.trained_on.get(GUIDED))
-        return model
+        return Transformer(
+            self.config,
+            *vocabularies,
+            joint=self.tokenizers.recipe.joint,
+            guided=bool(self.trained_on.get(GUIDED)),
+        )
 
 
 @dataclass(frozen=True, slots=True)
-class Model:
+class LoadedModel:
     """A loaded model with its description."""
 
     identity: Identity
@@ -130,7 +133,7 @@ def write_model(
     write_description(folder, CONFIG, description, covers=[WEIGHTS, EMA] if ema else [WEIGHTS])
 
 
-def read_model(folder: Path, device: torch.device | str = "cpu") -> Model:
+def read_model(folder: Path, device: torch.device | str = "cpu") -> LoadedModel:
     """Return the model in `folder` on `device`, in evaluation mode. If there is a moving average, use it as
     weights. Raise `UserError` if a file is missing or damaged, or if weights and settings do not match."""
     description = read_description(folder, CONFIG, FORMAT)
@@ -139,7 +142,7 @@ def read_model(folder: Path, device: torch.device | str = "cpu") -> Model:
     _refuse_other_shapes(_shapes(identity), tensor_shapes(path), path)  # before allocating memory for them
     transformer = _without_weights(identity)
     load_weights(transformer, read_tensors(path), path)
-    return Model(identity, transformer.to(device).eval(), description)
+    return LoadedModel(identity, transformer.to(device).eval(), description)
 
 
 def _without_weights(identity: Identity) -> Transformer:

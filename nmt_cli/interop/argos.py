@@ -16,7 +16,7 @@ from typing import Any
 
 from nmt_cli import __version__
 from nmt_cli.checkpoints.foreign_kinds import foreign_kind
-from nmt_cli.checkpoints.model_folder import Model
+from nmt_cli.checkpoints.model_folder import LoadedModel
 from nmt_cli.errors import UserError
 from nmt_cli.interop import ctranslate2
 from nmt_cli.interop.conventions import SPMS
@@ -102,7 +102,7 @@ def _imported(path: Path, show: Callable[[str], None]) -> Path:
 # Export
 
 
-def losses(model: Model) -> list[str]:
+def losses(model: LoadedModel) -> list[str]:
     """Return a message for each feature of the model that Argos Translate lacks, or []. Start with the losses
     of CTranslate2. Add a message if each side has its own SentencePiece model."""
     recipe = model.identity.tokenizers.recipe
@@ -111,7 +111,7 @@ def losses(model: Model) -> list[str]:
     return messages + (["it has only one SentencePiece model for both sides"] if separate else [])
 
 
-def write(model: Model, folder: Path, precision: Precision) -> list[str]:
+def write(model: LoadedModel, folder: Path, precision: Precision) -> list[str]:
     """Write `translate-SOURCE_TARGET.argosmodel` into `folder`. Raise `UserError` without CTranslate2."""
     recipe = model.identity.tokenizers.recipe
     source, target = (without_region(lang) for lang in (recipe.source_lang, recipe.target_lang))

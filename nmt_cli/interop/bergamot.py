@@ -11,7 +11,7 @@ import numpy
 import torch
 from torch import Tensor, nn
 
-from nmt_cli.checkpoints.model_folder import Model
+from nmt_cli.checkpoints.model_folder import LoadedModel
 from nmt_cli.errors import UserError
 from nmt_cli.interop import conventions, marian, marian_binary
 from nmt_cli.interop.weights import correspondences
@@ -60,7 +60,7 @@ gemm-precision: {precision}
 """
 
 
-def losses(model: Model) -> list[str]:
+def losses(model: LoadedModel) -> list[str]:
     """Return a message for each feature of the model that Bergamot lacks, or []. Start with the losses of
     Marian. Add a message if our vocabulary is not in the order of SentencePiece's."""
     messages, tokenizers = marian.losses(model), model.identity.tokenizers
@@ -69,7 +69,7 @@ def losses(model: Model) -> list[str]:
     return messages
 
 
-def write(model: Model, folder: Path, precision: Precision) -> list[str]:
+def write(model: LoadedModel, folder: Path, precision: Precision) -> list[str]:
     """Write weights, vocabularies, settings, and a description for translateLocally. Raise `UserError` for
     int8 with a size that is not a multiple of `INPUTS`. Return a note that there is no shortlist."""
     config, recipe = model.identity.config, model.identity.tokenizers.recipe
@@ -99,7 +99,7 @@ def write(model: Model, folder: Path, precision: Precision) -> list[str]:
     return ["there is no lexical shortlist: Bergamot scores the whole vocabulary, which is slower"]
 
 
-def _scales(model: Model) -> dict[str, Any]:
+def _scales(model: LoadedModel) -> dict[str, Any]:
     """Return Marian's scale of the activations that each matrix multiplies, by the name of the item. It is
     127 / (mean + 1.1 x standard deviation) of the largest activations of generated sentences."""
     config, tokenizers = model.identity.config, model.identity.tokenizers
@@ -115,7 +115,7 @@ def _scales(model: Model) -> dict[str, Any]:
 
 
 @torch.no_grad()
-def _largest_inputs(model: Model) -> dict[str, list[float]]:
+def _largest_inputs(model: LoadedModel) -> dict[str, list[float]]:
     """Return the largest absolute input of each linear module of the layers by name, for each of some
     generated sentences with their greedy translations. The name of the output projection is ""."""
     transformer, source = model.transformer, model.identity.tokenizers.source

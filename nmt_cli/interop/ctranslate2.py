@@ -14,7 +14,7 @@ import numpy
 import torch
 from torch import Tensor
 
-from nmt_cli.checkpoints.model_folder import Model
+from nmt_cli.checkpoints.model_folder import LoadedModel
 from nmt_cli.checkpoints.model_folder import weights as weights_of
 from nmt_cli.errors import UserError
 from nmt_cli.interop import conventions, m2m100, weights
@@ -303,7 +303,7 @@ entries of the vocabulary, but nmt does, so scores may differ by about 0.001 per
 """
 
 
-def losses(model: Model) -> list[str]:
+def losses(model: LoadedModel) -> list[str]:
     """Return a message for each feature of the model that CTranslate2 lacks, or []. Check settings by
     `model_losses`. Check that values are as wide as keys, and that both sides have the same end token."""
     tokenizers = model.identity.tokenizers
@@ -326,7 +326,7 @@ def losses(model: Model) -> list[str]:
     return [*dict.fromkeys(messages)] + (["the two sides have different end tokens"] if len(ends) > 1 else [])
 
 
-def write(model: Model, folder: Path, precision: Precision) -> list[str]:
+def write(model: LoadedModel, folder: Path, precision: Precision) -> list[str]:
     """Write model, SentencePiece models and a README into `folder`. Raise `UserError` without CTranslate2."""
     spec, tokenizers = filled(model.transformer), model.identity.tokenizers
     target, start = tokenizers.target.vocabulary, model.transformer.start

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from nmt_cli.checkpoints.card import NO_FACTS, About, complete_export
-from nmt_cli.checkpoints.model_folder import Model
+from nmt_cli.checkpoints.model_folder import LoadedModel
 from nmt_cli.errors import UserError
 from nmt_cli.interop import argos, bergamot, ctranslate2, huggingface, marian
 from nmt_cli.interop.conventions import package, text_losses
@@ -24,10 +24,10 @@ class Toolkit(Protocol):
     SEARCH: Mapping[str, Any]
     """Settings with which our search gives the toolkit's results."""
 
-    def losses(self, model: Model) -> list[str]:
+    def losses(self, model: LoadedModel) -> list[str]:
         """Return a message for each feature of the model that the toolkit lacks, or []."""
 
-    def write(self, model: Model, folder: Path, precision: Precision) -> list[str]:
+    def write(self, model: LoadedModel, folder: Path, precision: Precision) -> list[str]:
         """Write the files of the export into an existing folder. Return notes for the user."""
 
 
@@ -55,7 +55,7 @@ WITH_SYMBOLS = ("huggingface", "ctranslate2")
 """Formats whose users or tokenisers put symbols such as >>de<< between the pieces of a text."""
 
 
-def translator(model: Model, form: str) -> Translate:
+def translator(model: LoadedModel, form: str) -> Translate:
     """Return the function that translates with an export. Raise `UserError` if it could not run."""
     if form not in CHECKED:
         raise UserError("--check cannot run Bergamot, which needs Python 3.10 or older. Omit --check.")
@@ -66,7 +66,7 @@ def translator(model: Model, form: str) -> Translate:
     return translate
 
 
-def losses(model: Model, form: str) -> list[str]:
+def losses(model: LoadedModel, form: str) -> list[str]:
     """Return a message for each feature of the model or its tokenisers that an export loses, or []. `form` is
     a key of `TOOLKITS`."""
     tokenizers = model.identity.tokenizers
@@ -84,7 +84,7 @@ def _takes_pieces(form: str, tokenizers: Tokenizers) -> bool:
 
 
 def export(
-    model: Model,
+    model: LoadedModel,
     form: str,
     out: Path,
     precision: Precision = "fp32",

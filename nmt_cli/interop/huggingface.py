@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from nmt_cli.checkpoints.model_folder import Model, shareable, weights
+from nmt_cli.checkpoints.model_folder import LoadedModel, shareable, weights
 from nmt_cli.checkpoints.verified_files import read_tensors, write_tensors
 from nmt_cli.config import section_of
 from nmt_cli.errors import UserError
@@ -309,7 +309,7 @@ Written by `nmt export`. `nmt import` restores the original model.
 {notes}"""
 
 
-def losses(model: Model) -> list[str]:
+def losses(model: LoadedModel) -> list[str]:
     """Return a message for each feature of the model that `transformers` lacks, or []. Check settings by
     `model_losses`. Require "sinusoidal" positions from 0, and a supported activation, norm and `tie`."""
     config = model.identity.config
@@ -326,7 +326,7 @@ def losses(model: Model) -> list[str]:
     return messages
 
 
-def write(model: Model, folder: Path, precision: str) -> list[str]:
+def write(model: LoadedModel, folder: Path, precision: str) -> list[str]:
     """Write weights, settings, tokenisers (also in our own form) and a README into `folder`. Return a note if
     CTranslate2's converter cannot read the model, else []."""
     config, tokenizers = model.identity.config, model.identity.tokenizers

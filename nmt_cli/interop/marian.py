@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from nmt_cli.checkpoints.foreign_kinds import is_marian_binary
-from nmt_cli.checkpoints.model_folder import Model, weights
+from nmt_cli.checkpoints.model_folder import LoadedModel, weights
 from nmt_cli.errors import UserError
 from nmt_cli.interop import conventions, marian_binary, marian_yaml
 from nmt_cli.interop.foreign import (
@@ -357,7 +357,7 @@ UNUSED = (
 """Settings that Marian requires, although they have no effect on these models."""
 
 
-def losses(model: Model) -> list[str]:
+def losses(model: LoadedModel) -> list[str]:
     """Return a message for each feature of the model that Marian lacks, or []. Check settings by
     `model_losses`. Require "marian" positions from 0, post-norm and a supported activation and `tie`. Refuse
     a start token. Marian's pre-norm differs: it normalises the queries of self-attention, but not its keys
@@ -380,7 +380,7 @@ def losses(model: Model) -> list[str]:
     return messages
 
 
-def write(model: Model, folder: Path, precision: str) -> list[str]:
+def write(model: LoadedModel, folder: Path, precision: str) -> list[str]:
     """Write weights, vocabularies and `decoder.yml`. Leave out matrix rows without a vocabulary entry."""
     files, rows = write_vocabularies(model.identity.tokenizers, folder, JOINT, SEPARATE)
     numpy.savez(folder / WEIGHTS, **arrays(model, rows))  # type: ignore[arg-type]  # they are all arrays
@@ -389,7 +389,7 @@ def write(model: Model, folder: Path, precision: str) -> list[str]:
     return []
 
 
-def arrays(model: Model, rows: Sequence[int], multiple: int = 1) -> dict[str, NDArray[Any]]:
+def arrays(model: LoadedModel, rows: Sequence[int], multiple: int = 1) -> dict[str, NDArray[Any]]:
     """Return the weights and settings by Marian's names. `rows` are the vocabulary sizes, source first: leave
     out further rows of matrices. Then add rows of zeros up to a multiple of `multiple`, with a bias that
     excludes them from search."""

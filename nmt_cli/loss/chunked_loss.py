@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nmt_cli.loss.plain_loss import Losses
+from nmt_cli.loss.plain_loss import LossSums
 from nmt_cli.loss.r_drop import r_drop_rows
 from nmt_cli.loss.row_losses import RowLosses, plain_rows, rows
 from nmt_cli.runtime.kernels.families import usable
@@ -34,7 +34,7 @@ def cross_entropy(
     smoothing: float,
     grad_scale: Tensor | None = None,
     r_drop: float = 0.0,
-) -> Losses:
+) -> LossSums:
     """Project T tokens of D features onto V entries. Return the summed cross-entropy with the targets.
 
     The target distribution is 1 - `smoothing` on the target plus `smoothing` / V on every entry. IGNORED
@@ -61,7 +61,7 @@ def cross_entropy(
     smoothed, nll, _, _ = losses_and_gradients(
         x_TD, weight_VD, targets_T, smoothing, r_drop, grad_scale, x_gradient, weight_gradient
     )
-    return Losses(smoothed, nll)
+    return LossSums(smoothed, nll)
 
 
 @torch.library.custom_op("nmt::losses_and_gradients", mutates_args=())

@@ -10,7 +10,7 @@ IGNORED = -1
 """The target of padding. It has no loss and no gradient."""
 
 
-class Losses(NamedTuple):
+class LossSums(NamedTuple):
     """Sums over tokens, in fp32 (float64 for float64 features). Only the smoothed loss has gradients."""
 
     smoothed: Tensor
@@ -19,7 +19,7 @@ class Losses(NamedTuple):
 
 def cross_entropy(
     x_TD: Tensor, weight_VD: Tensor, targets_T: Tensor, *, smoothing: float, grad_scale: Tensor | None = None
-) -> Losses:
+) -> LossSums:
     """Return the label-smoothed loss and the NLL, summed over the tokens whose target is not IGNORED.
 
     The target has probability 1 - `smoothing`, and each entry `smoothing` / V more. `grad_scale` is unused.
@@ -29,4 +29,4 @@ def cross_entropy(
     counts_T = targets_T != IGNORED
     log_p_T = log_p_TV.gather(1, targets_T.where(counts_T, 0).long()[:, None])[:, 0]
     smoothed_T = -(1 - smoothing) * log_p_T - smoothing * log_p_TV.mean(1)
-    return Losses(smoothed_T[counts_T].sum(), -log_p_T.detach()[counts_T].sum())
+    return LossSums(smoothed_T[counts_T].sum(), -log_p_T.detach()[counts_T].sum())

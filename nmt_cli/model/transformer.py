@@ -92,9 +92,22 @@ class DecoderLayer(nn.Module):
 class Transformer(nn.Module):
     """An encoder-decoder Transformer. Its `config` has the shape and the variant of each part."""
 
-    def __init__(self, config: ModelConfig, source: Vocabulary, target: Vocabulary, *, joint: bool) -> None:
-        """Create a random model. Raise `UserError` for one matrix of both embeddings without a `joint`
-        vocabulary of both sides."""
+    def __init__(
+        self,
+        config: ModelConfig,
+        source: Vocabulary,
+        target: Vocabulary,
+        *,
+        joint: bool,
+        guided: bool = False,
+    ) -> None:
+        """Create a random model.
+
+        joint: whether both sides have one vocabulary.
+        guided: whether training teaches the attention of `GUIDED_HEAD` the alignments of words.
+
+        Raise `UserError` for one matrix of both embeddings without a joint vocabulary.
+        """
         super().__init__()
         has_own_source = config.tie not in ("all", "embeddings")
         if not (has_own_source or joint):
@@ -128,7 +141,7 @@ class Transformer(nn.Module):
         self.encoder_norm, self.decoder_norm = (
             norm_of(config) if config.norm == "pre" else nn.Identity() for _ in range(2)
         )
-        self.guided = False
+        self.guided = guided
         """Whether attention of `GUIDED_HEAD` to the source was trained on alignments of words."""
 
     @property

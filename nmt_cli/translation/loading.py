@@ -12,7 +12,7 @@ from weakref import WeakSet
 import torch
 
 from nmt_cli.checkpoints.finding import find_model
-from nmt_cli.checkpoints.model_folder import TERMS, Model, read_model
+from nmt_cli.checkpoints.model_folder import TERMS, LoadedModel, read_model
 from nmt_cli.decoding.config import SearchConfig, TranslateConfig
 from nmt_cli.decoding.ensemble import Ensemble
 from nmt_cli.engine.decoder import Decoder
@@ -149,7 +149,7 @@ def load(
     return Loaded(translator, decoder, workers, start, annotates)
 
 
-def _refuse_different_vocabularies(paths: Sequence[Path], models: Sequence[Model]) -> None:
+def _refuse_different_vocabularies(paths: Sequence[Path], models: Sequence[LoadedModel]) -> None:
     """Raise `UserError` if the models in `paths` have different vocabularies."""
     for path, model in zip(paths, models, strict=True):
         if model.identity.tokenizers.fingerprint != models[0].identity.tokenizers.fingerprint:

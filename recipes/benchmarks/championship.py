@@ -31,7 +31,7 @@ import click
 
 from nmt_cli.api import TrainConfig, preset
 from nmt_cli.checkpoints.finding import find_model
-from nmt_cli.checkpoints.model_folder import Model, read_model
+from nmt_cli.checkpoints.model_folder import LoadedModel, read_model
 from nmt_cli.cli.main import WAITING
 from nmt_cli.config import read
 from nmt_cli.errors import UserError
@@ -191,7 +191,7 @@ def random_models(folder: Path) -> dict[str, Path]:
 
 
 def exported(
-    model: Model, path: Path, folder: Path, pythons: Mapping[str, str]
+    model: LoadedModel, path: Path, folder: Path, pythons: Mapping[str, str]
 ) -> tuple[dict[Entry, Path], dict[str, str]]:
     """Return the folder with each entry's weights, and the reason for each entry that cannot run."""
     exports: dict[Entry, Path] = {}

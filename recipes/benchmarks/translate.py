@@ -23,7 +23,7 @@ from pathlib import Path
 import click
 
 from nmt_cli.checkpoints.finding import find_model
-from nmt_cli.checkpoints.model_folder import Model
+from nmt_cli.checkpoints.model_folder import LoadedModel
 from nmt_cli.model.cost import training_flops
 from recipes.benchmarks import machine
 from recipes.benchmarks import translation_peers as peers
@@ -132,7 +132,7 @@ def _watched(name: str, process: Process, text: Text, batch: int) -> Run:
     return replace(run, product_rate=rate, others=max(others, 0.0))
 
 
-def _print_table(model: Model, text: Text, seen: Mapping[str, Seen]) -> None:
+def _print_table(model: LoadedModel, text: Text, seen: Mapping[str, Seen]) -> None:
     """Print speeds, relative to ours and to the floor."""
     ours = {name: seen[name].runs[text.name] for name in OURS}
     exact, tokenizer = ours["nmt fp32"][0].targets, model.identity.tokenizers.target
@@ -161,7 +161,7 @@ def _print_table(model: Model, text: Text, seen: Mapping[str, Seen]) -> None:
         machine.print_row(*cells)
 
 
-def _floor_seconds(model: Model, text: Text, run: Run) -> float:
+def _floor_seconds(model: LoadedModel, text: Text, run: Run) -> float:
     """Return the least time of a run: the matrix products for its sources and for a full beam."""
     read = sum(map(len, text.sources))
     written = sum(len(target) + 1 for target in run.targets)

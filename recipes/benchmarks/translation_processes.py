@@ -15,7 +15,7 @@ from typing import Any
 
 import click
 
-from nmt_cli.checkpoints.model_folder import Model, read_model
+from nmt_cli.checkpoints.model_folder import LoadedModel, read_model
 from nmt_cli.cli.main import WAITING
 from nmt_cli.interop.ctranslate2 import filled
 from nmt_cli.model.transformer import Transformer
@@ -93,7 +93,7 @@ class Process:
         return json.loads(line)
 
 
-def prepare(source: Path, folder: Path) -> Model:
+def prepare(source: Path, folder: Path) -> LoadedModel:
     """Return a copy of the model in `folder`, and write its weights there for all translators."""
     shutil.copytree(source, folder / peers.MODEL, ignore=shutil.ignore_patterns("optimizer*", "state.json"))
     model = read_model(folder / peers.MODEL)

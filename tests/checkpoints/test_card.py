@@ -8,7 +8,7 @@ from markdown_it import MarkdownIt
 
 from nmt_cli.checkpoints.average import average
 from nmt_cli.checkpoints.card import About, card, facts_of
-from nmt_cli.checkpoints.model_folder import Identity, Model, read_model
+from nmt_cli.checkpoints.model_folder import Identity, LoadedModel, read_model
 from nmt_cli.scoring.metrics import Score
 from tests.checks import refusal
 
@@ -67,7 +67,7 @@ def test_scores_of_a_checkpoint_are_those_of_its_validation() -> None:
 
 @pytest.mark.parametrize("scores", [[], {"valid": 1}, {"valid": [{"metric": "bleu"}]}, {"valid": [None]}])
 def test_a_damaged_record_of_scores_is_refused(identity: Identity, tmp_path: Path, scores: object) -> None:
-    model = Model(identity, identity.build(), {"scores": scores})
+    model = LoadedModel(identity, identity.build(), {"scores": scores})
     assert "config.json is damaged" in refusal(facts_of, tmp_path, model)
 
 

@@ -16,7 +16,7 @@ import torch
 
 from nmt_cli.checkpoints import run_folder
 from nmt_cli.checkpoints.finding import checkpoints, find_model
-from nmt_cli.checkpoints.model_folder import Identity, Model, read_model, weights
+from nmt_cli.checkpoints.model_folder import Identity, LoadedModel, read_model, weights
 from nmt_cli.checkpoints.run_folder import (
     OPTIMIZER,
     Checkpoint,
@@ -44,7 +44,7 @@ def files_of(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
 
 
-def read_whole(folder: Path) -> tuple[dict[str, Any], dict[str, torch.Tensor], Model]:
+def read_whole(folder: Path) -> tuple[dict[str, Any], dict[str, torch.Tensor], LoadedModel]:
     """Return everything in a checkpoint, as a resumed run reads it."""
     return read_state(folder), read_tensors(folder / OPTIMIZER), read_model(folder)
 

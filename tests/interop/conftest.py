@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from nmt_cli.checkpoints.model_folder import Model
+from nmt_cli.checkpoints.model_folder import LoadedModel
 from nmt_cli.data.dataset import TOKENIZERS
 from nmt_cli.decoding.config import InputConfig, SearchConfig, TranslateConfig
 from nmt_cli.engine.decoder import Decoder
@@ -86,7 +86,7 @@ def logits(model: Transformer, sources: Sequence[list[int]], targets: Sequence[l
 @torch.no_grad()
 def assert_logits_are_theirs(
     theirs: Any,
-    ours: Model,
+    ours: LoadedModel,
     sources: Sequence[list[int]],
     targets: Sequence[list[int]],
     within: float = 1e-4,
@@ -125,7 +125,9 @@ def generated(
     return list(zip(translations, scores, strict=True))
 
 
-def translations(model: Model, lines: list[str], beam: int, *, prefix: bool = False) -> list[Translation]:
+def translations(
+    model: LoadedModel, lines: list[str], beam: int, *, prefix: bool = False
+) -> list[Translation]:
     """Return our translations with the search of `generated`, a minimum of 6 tokens and a maximum of 38."""
     search = SearchConfig(beam=beam, length_penalty=1.0, min_length=6, cap_extra=38, **AS_THEIRS)
     config, models = TranslateConfig(search=search, input=InputConfig(prefix=prefix)), [model.transformer]

@@ -16,7 +16,7 @@ import pytest
 
 from nmt_cli.api import SearchConfig, TranslateConfig, load
 from nmt_cli.checkpoints.finding import own_search
-from nmt_cli.checkpoints.model_folder import Model, read_model, weights
+from nmt_cli.checkpoints.model_folder import LoadedModel, read_model, weights
 from nmt_cli.errors import UserError
 from nmt_cli.interop import bergamot, marian
 from nmt_cli.interop.conventions import made_up
@@ -60,13 +60,15 @@ FLOAT32, INT8, INTGEMM8, INTGEMM16 = 0x0404, 0x0101, 0x4101, 0x4102
 
 
 @pytest.fixture(params=MODELS)
-def model(request: pytest.FixtureRequest, tmp_path: Path, toy_tokenizers: Callable[..., Tokenizers]) -> Model:
+def model(
+    request: pytest.FixtureRequest, tmp_path: Path, toy_tokenizers: Callable[..., Tokenizers]
+) -> LoadedModel:
     joint = MODELS[request.param].tie == "all"
     return random_model(tmp_path / "ours", MODELS[request.param], toy_tokenizers(joint=joint))
 
 
 @pytest.fixture
-def student(tmp_path: Path, toy_tokenizers: Callable[..., Tokenizers]) -> Model:
+def student(tmp_path: Path, toy_tokenizers: Callable[..., Tokenizers]) -> LoadedModel:
     return random_model(tmp_path / "ours", STUDENT, toy_tokenizers())
 
 
@@ -104,7 +106,7 @@ def matrix(name: str, kind: int, shape: tuple[int, ...], data: bytes) -> Any:
 
 
 def test_a_rounded_matrix_is_the_nearest_int8_with_its_multiplier_behind_it(
-    model: Model, tmp_path: Path
+    model: LoadedModel, tmp_path: Path
 ) -> None:
     for precision in bergamot.PRECISIONS:
         export(model, "bergamot", tmp_path / precision, precision)
@@ -130,7 +132,7 @@ def test_a_rounded_matrix_is_the_nearest_int8_with_its_multiplier_behind_it(
     assert all(0 < matrix(name, *scale[:3])[0] < 1000 for name, scale in scales.items())
 
 
-def test_a_model_comes_back_from_fp32_bit_for_bit(model: Model, tmp_path: Path) -> None:
+def test_a_model_comes_back_from_fp32_bit_for_bit(model: LoadedModel, tmp_path: Path) -> None:
     assert "no lexical shortlist" in export(model, "bergamot", tmp_path / "theirs")[0]
     write(read(str(tmp_path / "theirs"), ImportOptions()), tmp_path / "back")
     back = read_model(tmp_path / "back")
@@ -139,7 +141,9 @@ def test_a_model_comes_back_from_fp32_bit_for_bit(model: Model, tmp_path: Path) 
     assert_equal_tensors(weights(model.transformer), weights(back.transformer))
 
 
-def test_int8_comes_back_as_its_numbers_and_goes_out_again_unchanged(student: Model, tmp_path: Path) -> None:
+def test_int8_comes_back_as_its_numbers_and_goes_out_again_unchanged(
+    student: LoadedModel, tmp_path: Path
+) -> None:
     export(student, "bergamot", tmp_path / "int8", "int8")
     imported = read(str(tmp_path / "int8" / INT8_NAME), ImportOptions())
     assert imported.notes == []
@@ -151,7 +155,7 @@ def test_int8_comes_back_as_its_numbers_and_goes_out_again_unchanged(student: Mo
         assert first[name][2][: size[name]] == again[name][2][: size[name]]
 
 
-def test_marian_gets_an_ssru_as_well(student: Model, tmp_path: Path) -> None:
+def test_marian_gets_an_ssru_as_well(student: LoadedModel, tmp_path: Path) -> None:
     export(student, "marian", tmp_path / "npz")
     back = read(str(tmp_path / "npz"), ImportOptions("en", "de"))
     assert replace(back.config, start="zeros") == student.identity.config
@@ -172,7 +176,7 @@ def test_unused_entries_fill_the_vocabulary_up_to_a_multiple_of_8(
 
 
 def test_a_shortlist_and_other_settings_beside_a_model_are_reported_and_used(
-    student: Model, tmp_path: Path, nmt: Callable[..., CompletedProcess[str]]
+    student: LoadedModel, tmp_path: Path, nmt: Callable[..., CompletedProcess[str]]
 ) -> None:
     export(student, "bergamot", tmp_path / "theirs", "int8")
     (tmp_path / "theirs" / "lex.50.50.ende.s2t.bin").write_bytes(
@@ -240,7 +244,7 @@ SHAPES: dict[str, tuple[int, list[int], bytes]] = {
 }
 
 
-def test_an_activation_scale_may_be_rounded_without_a_value(student: Model, tmp_path: Path) -> None:
+def test_an_activation_scale_may_be_rounded_without_a_value(student: LoadedModel, tmp_path: Path) -> None:
     """marian-conv rounds it if its name contains "Wemb", as in models with two vocabularies."""
     export(student, "bergamot", tmp_path / "theirs", "int8")
     path = tmp_path / "theirs" / INT8_NAME
@@ -275,7 +279,7 @@ def test_a_name_may_not_appear_twice(tmp_path: Path) -> None:
     assert_file_refused(tmp_path, content, "has 'Wemb' twice")
 
 
-def test_a_thousand_mutated_files_are_read_or_refused_in_a_line(student: Model, tmp_path: Path) -> None:
+def test_a_thousand_mutated_files_are_read_or_refused_in_a_line(student: LoadedModel, tmp_path: Path) -> None:
     export(student, "bergamot", tmp_path / "theirs", "int8")
     assert_mutations_refused(tmp_path / "theirs", [INT8_NAME], 1000, ImportOptions("en", "de"), most=6000)
 
@@ -288,7 +292,7 @@ def by_bergamot(folder: Path, lines: Sequence[str]) -> list[str]:
 
 @pytest.mark.slow
 @NEEDS_BERGAMOT
-def test_bergamot_itself_translates_alike(model: Model, tmp_path: Path) -> None:
+def test_bergamot_itself_translates_alike(model: LoadedModel, tmp_path: Path) -> None:
     """The weights are random, so choices are close. A first word follows from fewer choices than a line.
     Bergamot aborts at an empty translation."""
     for precision in bergamot.PRECISIONS:

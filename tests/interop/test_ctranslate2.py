@@ -25,7 +25,7 @@ from subword_nmt.learn_bpe import learn_bpe
 from nmt_cli.api import SearchConfig, TranslateConfig, load
 from nmt_cli.checkpoints.finding import languages_of, own_search
 from nmt_cli.checkpoints.foreign_kinds import foreign_kind
-from nmt_cli.checkpoints.model_folder import Model, read_model
+from nmt_cli.checkpoints.model_folder import LoadedModel, read_model
 from nmt_cli.data.encode import encode_lines
 from nmt_cli.decoding.attention_maps import attention_maps, source_attention
 from nmt_cli.errors import UserError
@@ -205,7 +205,7 @@ def test_translations_are_ctranslate2s(name: str, tmp_path: Path) -> None:
 
 
 def assert_scored_alike(
-    folder: Path, ours: Model, pairs: Sequence[tuple[str, str]], *, adds_end: bool = False
+    folder: Path, ours: LoadedModel, pairs: Sequence[tuple[str, str]], *, adds_end: bool = False
 ) -> list[tuple[list[int], list[int]]]:
     """Check the log-probability of each token of the second texts, given the first. CTranslate2 adds the end
     token to targets and, with `adds_end`, to sources. Return our ids of both."""

@@ -18,7 +18,7 @@ import torch
 
 from nmt_cli.api import load
 from nmt_cli.checkpoints.finding import own_search
-from nmt_cli.checkpoints.model_folder import Identity, Model, read_model, weights, write_model
+from nmt_cli.checkpoints.model_folder import Identity, LoadedModel, read_model, weights, write_model
 from nmt_cli.data.dataset import TOKENIZERS
 from nmt_cli.errors import UserError
 from nmt_cli.interop import huggingface, marian
@@ -84,7 +84,7 @@ def tokenizers(request: pytest.FixtureRequest, toy_tokenizers: Callable[..., Tok
     return toy_tokenizers(joint=request.param)
 
 
-def random_model(folder: Path, config: ModelConfig, tokenizers: Tokenizers) -> Model:
+def random_model(folder: Path, config: ModelConfig, tokenizers: Tokenizers) -> LoadedModel:
     """Write a model with weights that matter, and sentences that end."""
     if not tokenizers.recipe.joint and config.tie in ("all", "embeddings"):
         config = replace(config, tie="decoder")
@@ -109,12 +109,14 @@ HELD: list[tuple[str, bool]] = [(name, True) for name in MODELS] + [
 
 
 @pytest.fixture(params=HELD, ids=str)
-def model(request: pytest.FixtureRequest, tmp_path: Path, toy_tokenizers: Callable[..., Tokenizers]) -> Model:
+def model(
+    request: pytest.FixtureRequest, tmp_path: Path, toy_tokenizers: Callable[..., Tokenizers]
+) -> LoadedModel:
     name, joint = request.param
     return random_model(tmp_path / "ours", MODELS[name], toy_tokenizers(joint=joint))
 
 
-def test_a_model_comes_back_from_hugging_face_as_it_was(model: Model, tmp_path: Path) -> None:
+def test_a_model_comes_back_from_hugging_face_as_it_was(model: LoadedModel, tmp_path: Path) -> None:
     export(model, "huggingface", tmp_path / "theirs")
     write(read(str(tmp_path / "theirs"), ImportOptions()), tmp_path / "back")
     back = read_model(tmp_path / "back")
@@ -125,7 +127,7 @@ def test_a_model_comes_back_from_hugging_face_as_it_was(model: Model, tmp_path: 
 
 
 def test_transformers_alone_reads_and_scores_an_exported_model_alike(
-    model: Model, tmp_path: Path, toy_pairs: list[tuple[str, str]]
+    model: LoadedModel, tmp_path: Path, toy_pairs: list[tuple[str, str]]
 ) -> None:
     export(model, "huggingface", tmp_path / "theirs")
     lines = [source for source, _ in toy_pairs[:16]]
@@ -216,7 +218,11 @@ def test_a_start_of_zeros_goes_through_transformers_and_ctranslate2s_converter_u
 
 
 def assert_scored_alike(
-    model: Model, folder: Path, pairs: list[tuple[str, str]], never: bool = True, end: Sequence[str] = ()
+    model: LoadedModel,
+    folder: Path,
+    pairs: list[tuple[str, str]],
+    never: bool = True,
+    end: Sequence[str] = (),
 ) -> None:
     """Check that log-probabilities are those of CTranslate2, with `never` without unused entries."""
     source, target = model.identity.tokenizers.source, model.identity.tokenizers.target

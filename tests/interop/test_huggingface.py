@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import pytest
 import torch
 
-from nmt_cli.checkpoints.model_folder import Model, read_model
+from nmt_cli.checkpoints.model_folder import LoadedModel, read_model
 from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.interop.foreign import ImportOptions, write
 from nmt_cli.interop.importing import read
@@ -24,7 +24,7 @@ from tests.searching import translate_ids
 if TYPE_CHECKING:
     from transformers import MarianMTModel
 
-Pair: TypeAlias = "tuple[Path, MarianMTModel, Model]"
+Pair: TypeAlias = "tuple[Path, MarianMTModel, LoadedModel]"
 
 KINDS: dict[str, dict[str, Any]] = {
     "shared": {},

@@ -9,7 +9,7 @@ import pytest
 from transformers import M2M100ForConditionalGeneration, M2M100Tokenizer, NllbTokenizer
 from transformers.models.m2m_100.tokenization_m2m_100 import FAIRSEQ_LANGUAGE_CODES
 
-from nmt_cli.checkpoints.model_folder import Model, read_model
+from nmt_cli.checkpoints.model_folder import LoadedModel, read_model
 from nmt_cli.interop.foreign import ImportOptions, write
 from nmt_cli.interop.importing import read
 from nmt_cli.interop.m2m100 import KNOWN
@@ -28,7 +28,7 @@ from tests.interop.conftest import (
 PAIRS = {"nllb": ("eng_Latn", "fra_Latn"), "m2m100": ("en", "fr")}
 LINES = [*sentences("source", 10, seed=3), "abba", "…?! ÄÖ 5", "a  b", "日本 ab"]
 
-Pair = tuple[str, Path, M2M100ForConditionalGeneration, Model]
+Pair = tuple[str, Path, M2M100ForConditionalGeneration, LoadedModel]
 
 
 @pytest.fixture(scope="module", params=PAIRS)

@@ -15,7 +15,7 @@ import numpy
 import pytest
 import torch
 
-from nmt_cli.checkpoints.model_folder import Model, read_model, weights
+from nmt_cli.checkpoints.model_folder import LoadedModel, read_model, weights
 from nmt_cli.interop.exporting import export
 from nmt_cli.interop.foreign import ImportOptions, write
 from nmt_cli.interop.importing import read
@@ -60,7 +60,7 @@ def theirs(tmp_path_factory: pytest.TempPathFactory) -> "tuple[Path, MarianMTMod
 
 
 @pytest.fixture(scope="module")
-def faithful(theirs: "tuple[Path, MarianMTModel]") -> Model:
+def faithful(theirs: "tuple[Path, MarianMTModel]") -> LoadedModel:
     """Return an OPUS-MT model as before the conversion for transformers."""
     out = theirs[0].parent / "ours"
     write(read(str(theirs[0]), ImportOptions(positions="marian")), out)
@@ -68,13 +68,13 @@ def faithful(theirs: "tuple[Path, MarianMTModel]") -> Model:
 
 
 @pytest.fixture
-def npz(faithful: Model, tmp_path: Path) -> Path:
+def npz(faithful: LoadedModel, tmp_path: Path) -> Path:
     export(faithful, "marian", tmp_path / "npz")
     return tmp_path / "npz"
 
 
 def test_positions_of_marian_restore_what_a_model_was_trained_with(
-    theirs: "tuple[Path, MarianMTModel]", faithful: Model
+    theirs: "tuple[Path, MarianMTModel]", faithful: LoadedModel
 ) -> None:
     """The padding that the converter to transformers added is removed, too."""
     assert len(faithful.identity.tokenizers.target.vocabulary) == theirs[1].config.vocab_size - 1
@@ -93,7 +93,7 @@ def test_positions_of_marian_restore_what_a_model_was_trained_with(
     assert expected.std() > 0.5
 
 
-def test_an_npz_comes_back_with_the_same_weights(faithful: Model, npz: Path, tmp_path: Path) -> None:
+def test_an_npz_comes_back_with_the_same_weights(faithful: LoadedModel, npz: Path, tmp_path: Path) -> None:
     names = sorted(path.name for path in npz.iterdir())
     assert names == ["README.md", "decoder.yml", "model.npz", "source.spm", "target.spm", "vocab.yml"]
     write(read(str(npz), ImportOptions("en", "fr")), tmp_path / "back")
@@ -286,7 +286,7 @@ def test_mutated_files_are_refused_in_a_line(npz: Path) -> None:
     assert_mutations_refused(npz, names, 40, ImportOptions("en", "fr"))
 
 
-def assert_scores_are_marians(model: Model, lines: list[str], output: str) -> None:
+def assert_scores_are_marians(model: LoadedModel, lines: list[str], output: str) -> None:
     """Compare with Marian's n-best list of subwords. A sentence that Marian cut has no end token."""
     source, target = model.identity.tokenizers.source, model.identity.tokenizers.target
     ids = {entry: i for i, entry in enumerate(target.vocabulary.entries)}
@@ -311,7 +311,7 @@ def by_marian(text: list[str], *command: str, **settings: Any) -> str:
 
 @NEEDS_MARIAN
 @pytest.mark.slow
-def test_marian_itself_gives_the_same_scores(faithful: Model, npz: Path) -> None:
+def test_marian_itself_gives_the_same_scores(faithful: LoadedModel, npz: Path) -> None:
     lines = sentences("source", 6, seed=9)
     source = faithful.identity.tokenizers.source
     shown = [" ".join(source.vocabulary.entries[i] for i in source.encode(line)) for line in lines]

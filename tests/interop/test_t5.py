@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from nmt_cli.checkpoints.model_folder import Model, read_model
+from nmt_cli.checkpoints.model_folder import LoadedModel, read_model
 from nmt_cli.decoding.config import TranslateConfig
 from nmt_cli.engine.decoder import Decoder
 from nmt_cli.errors import UserError
@@ -62,7 +62,7 @@ class Pair(NamedTuple):
     kind: str
     folder: Path
     theirs: Any
-    ours: Model
+    ours: LoadedModel
 
 
 def spm_of(folder: Path, kind: str) -> list[str]:
