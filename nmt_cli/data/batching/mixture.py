@@ -182,6 +182,7 @@ class Stream:
         """Return the pairs at positions [`begin`, `end`) of one epoch, which begins at position 0."""
         bits = random_bits(len(self._fitting), self._seed, epoch, self._number, ORDER)
         shuffled = np.argsort(bits, kind="stable")
+        # Only the blocks that have a part of the stretch are read from the disk.
         ends = np.cumsum(self._fitting[shuffled])
         first, last = (int(ends.searchsorted(pair, side="right")) for pair in (begin, end - 1))
         blocks = shuffled[first : last + 1]
@@ -192,6 +193,7 @@ class Stream:
 
     def _counts(self) -> NDArray[np.int64]:
         """Return the number of pairs that are not too long in each block of `_block` neighbouring pairs."""
+        # The lengths of a large corpus do not fit in memory at once.
         counts = [np.zeros(0, np.int64)]
         at_once = AT_ONCE // self._block * self._block
         for start in range(0, self._corpus.pairs, at_once):

@@ -68,6 +68,7 @@ def segmentation_changes(run: TrainingRun) -> None:
 
 def trackers_are_installed(run: TrainingRun) -> None:
     """Refuse TensorBoard or W&B if its library is missing."""
+    # Imported to find out, because a library can be installed and broken.
     for module, name in {"tensorboard": "TensorBoard", "wandb": "Weights & Biases' client"}.items():
         try:
             if getattr(run.config.training, module):
@@ -101,6 +102,7 @@ def ranks_agree(run: TrainingRun) -> None:
 
 def metric_model_loads(run: TrainingRun) -> None:
     """Refuse a validation.metric_model that cannot be read."""
+    # The last check, because reading gigabytes takes longer than all others.
     _ = run.comet
 
 

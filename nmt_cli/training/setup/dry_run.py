@@ -164,7 +164,7 @@ def _epoch(split: Split, plan: BatchPlan, cut: Cut) -> Epoch:
         batches, pairs, dropped = batches + len(shard), pairs + len(shard.pairs), dropped + shard.dropped
         for side, lengths in enumerate(split.lengths(shard.pairs)):
             tokens[side] += int(lengths.sum())
-        if number == 0:
+        if number == 0:  # shards are alike, and one is enough to measure filler
             sampled = np.unique(np.linspace(0, len(shard) - 1, min(SAMPLED, len(shard))).astype(int)).tolist()
             for i in sampled:
                 parts += prepare(split, GlobalBatch(0, i, shard.batch(i), 0), cut).micro_batches

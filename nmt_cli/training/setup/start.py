@@ -55,6 +55,7 @@ def start(
     Return False if `stop_wanted` ended the run early. Raise `UserError` if settings, dataset, run folder,
     memory or disk do not allow the run.
     """
+    # Before the ranks meet, so that each of them reports a wrong setting instead of a lost contact.
     check(run, ALONE)
     with ExitStack() as stack:
         enter = stack.enter_context
@@ -62,14 +63,17 @@ def start(
         enter(closing(run.group))
         check(run, TOGETHER)
         guard = enter(_guarding(run))
+        # Locked before the newest checkpoint is looked up: another process could write a newer one.
         if run.process.first:
             enter(claimed(run.folder))
         newest = run.group.from_first(newest_checkpoint(run.folder) if run.process.first else None)
         to_take = None if newest else checkpoint_to_take(run.config.start)
         warn_if_slow(run, run.process.local_world)
+        # Before the model is built, because kernels that fail decide whether the model is compiled.
         enter(chosen_kernels(run))
         snapshot = first_state(run, newest, to_take)
         position, world = snapshot.position, run.process.world
+        # From here on, the folder changes. A checkpoint that does not fit was refused before.
         log = enter(_recording(run, snapshot))
         if run.process.first:
             _record_environment(run, snapshot, command)

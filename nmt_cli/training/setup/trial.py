@@ -89,6 +89,7 @@ def try_longest(trainer: Trainer, split: Split, cut: Cut, report: Report) -> Lon
         tokens = part.real_source_tokens + part.real_target_tokens
         try:
             seconds = _timed(trainer, part)
+            # The first pass also compiles and allocates, so it says little about the speed.
             if cut.rounding or seconds <= SECONDS_TO_REPEAT:
                 seconds = _timed(trainer, part)
             return LongestBatch(tokens, seconds, peak_memory(device), cut, time.perf_counter() - start)

@@ -198,6 +198,7 @@ def _axes(moments: Sequence[Moment]) -> dict[str, list[Any]]:
 
 def _rounded(value: float | None) -> float | None:
     """Return `value` with five significant digits, or None if it is None or not finite."""
+    # A chart shows no more digits, and a page of thousands of numbers stays small.
     return float(f"{value:.5g}") if value is not None and math.isfinite(value) else None
 
 

@@ -82,6 +82,7 @@ class Validator:
     def try_out(self, sentences: int) -> None:
         """Validate on the `sentences` longest of the lines to translate in each set. Store no scores."""
         with self._decoded():
+            # The longest lines need the most memory and time, so shorter ones will do as well.
             for split in self.judge.dataset.valid_sets:
                 among = translated_lines(self.config.validation, split)
                 self.judge.judge(self.model, split, longest_lines(split, sentences, among))
@@ -117,6 +118,7 @@ def improvements(config: TrainConfig, judged: Judged, after: int) -> list[bool]:
     validations up to `after`. The first value counts as the best. An equal value or nan does not."""
     metric = config.validation.metric
     sign = -1 if metric in SMALLER_IS_BETTER else 1
+    # nan is not larger than any value, so a validation without a score is never the best.
     values = [sign * measured[metric] for step, measured in judged.items() if int(step) > after]
     bests = accumulate(values, max, initial=-math.inf)
     return [value > best for value, best in zip(values, bests, strict=False)]
