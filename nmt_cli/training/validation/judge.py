@@ -1,0 +1,268 @@
+"""Validates a model: computes its loss on the references and scores its translations."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import torch
+
+from nmt_cli.data.batching.batch import assemble
+from nmt_cli.data.batching.cut import micro_batches
+from nmt_cli.data.batching.plan import Indices
+from nmt_cli.data.dataset import Dataset, Split, raw_lines
+from nmt_cli.decoding.config import InputConfig, SearchConfig, TranslateConfig
+from nmt_cli.engine.decoder import Decoder
+from nmt_cli.errors import UserError
+from nmt_cli.language import iso_code
+from nmt_cli.loss.chunked_loss import cross_entropy
+from nmt_cli.model.transformer import Transformer
+from nmt_cli.runtime.memory import release_unused
+from nmt_cli.scoring.confidence import Calibration, calibrated
+from nmt_cli.scoring.config import SMALLER_IS_BETTER, BleuConfig, BleuTokenizer, Metric, ScoreConfig
+from nmt_cli.scoring.metrics import Score, characters_instead, perplexity, score
+from nmt_cli.scoring.neural.comet import Comet
+from nmt_cli.scoring.paper import LANGUAGES
+from nmt_cli.scoring.scorers import ScorerMeasure
+from nmt_cli.text.tokenizers import Tokenizers
+from nmt_cli.training.config import TrainConfig, ValidationConfig
+from nmt_cli.training.step.distributed import Group
+from nmt_cli.training.step.trainer import MixedPrecision
+from nmt_cli.translation.translator import Translator
+
+SAMPLES = 8
+"""Number of sentences of a set whose translations are logged, to be compared over the run."""
+
+LOGGED: tuple[Metric, ...] = ("bleu", "chrf")
+"""Metrics that every validation computes, whatever validation.metric is."""
+
+MAX_TOKENS = 8192
+"""Maximum source plus target tokens of a batch for the loss."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Judgement:
+    """The results of a model on one validation set: its losses, its scores and its translations."""
+
+    name: str
+    nll: float
+    """Mean loss per target token in nats, with end tokens, without label smoothing."""
+
+    perplexity: float
+    word_perplexity: float
+    """Perplexity per word of the raw text, separated by spaces. The end of a sentence counts as a word."""
+
+    scores: Sequence[Score]
+    """Against the raw references."""
+
+    translations: Sequence[str]
+    subset: str = ""
+    """The translated sentences, if not all: "300 of 1,014 sentences"."""
+
+    references: Sequence[str] = ()
+    probabilities: Sequence[float] = ()
+    """The geometric mean of the token probabilities of each translation."""
+
+    def __repr__(self) -> str:
+        scores = "".join(f", {score.name} {score.shown}" for score in self.scores)
+        return f"<Judgement {self.name!r}{scores}, perplexity {self.perplexity:.3f}>"
+
+    @property
+    def calibration(self) -> Calibration | None:
+        """The confidence of translations by their probabilities, if there are enough translations."""
+        return calibrated(self.probabilities, self.translations, self.references)
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """The value of each metric, by its name."""
+        losses = {"nll": self.nll, "perplexity": self.perplexity, "word-perplexity": self.word_perplexity}
+        return losses | {score.metric: score.value for score in self.scores}
+
+    def line(self) -> dict[str, Any]:
+        """Return entries for the log: losses, scores, signatures and up to `SAMPLES` translations by line."""
+        samples = sample_lines(len(self.translations))
+        return {
+            "nll": self.nll,
+            "perplexity": self.perplexity,
+            "word_perplexity": self.word_perplexity,
+            **{score.metric: score.value for score in self.scores},
+            "samples": {str(line): self.translations[line] for line in samples},
+            **({"scored_on": self.subset} if self.subset else {}),
+            "signatures": {score.metric: score.signature for score in self.scores},
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Judge:
+    """Computes losses and scores on validation sets. The ranks share the work, and each gets all results."""
+
+    dataset: Dataset
+    tokenizers: Tokenizers
+    config: ValidationConfig
+    translate: TranslateConfig
+    group: Group
+    precision: MixedPrecision
+    comet: Comet | None = None
+    """The model in validation.metric_model, if any. Only the first rank has it."""
+
+    def __post_init__(self) -> None:
+        """Raise `UserError` if validation.metric can't be computed for the target language."""
+        refuse_uncomputable(self.config.metric, self.tokenizers.recipe.target_lang)
+
+    @property
+    def first_set(self) -> str:
+        """A hash of the first validation set, or "" without one."""
+        sets, files = self.dataset.valid_sets, self.dataset.manifest["files"]
+        own = [
+            files[name]["sha256"] for name in sorted(files) if sets and name.startswith(f"{sets[0].name}.")
+        ]
+        return hashlib.sha256("".join(own).encode()).hexdigest()[:16] if own else ""
+
+    @property
+    def in_characters(self) -> str | None:
+        """The reason why BLEU counts characters: a tokeniser that is not installed. Otherwise None."""
+        config = ScoreConfig(bleu=BleuConfig(tokenizer=self.config.bleu_tokenizer))
+        return characters_instead(config, self.tokenizers.recipe.target_lang)
+
+    @property
+    def bleu_tokenizer(self) -> BleuTokenizer:
+        """The tokeniser of BLEU: "char" if that of the language is not installed, else the setting."""
+        return "char" if self.in_characters else self.config.bleu_tokenizer
+
+    @torch.no_grad()
+    def judge(self, model: Transformer, split: Split, only: Sequence[int] | None = None) -> Judgement:
+        """Return the loss and scores of `model` on a set. All ranks call this. Compute the loss of all pairs,
+        and translate the first validation.sentences (0: all). With `only`, do both for just these indices."""
+        training = model.training
+        model.eval()
+        lines = range(translated_lines(self.config, split)) if only is None else only
+        pairs = np.arange(len(split)) if only is None else np.array(only, dtype=np.int64)
+        batches = micro_batches(*split.lengths(pairs), MAX_TOKENS)
+        process = self.group.process
+        losses = [self._loss(model, split, pairs[batch]) for batch in batches[process.rank :: process.world]]
+        translations = self._translate(model, split, lines)
+        model.train(training)
+        self.group.meet("validating")  # one rank may need minutes more than another
+        gathered = self.group.gather((losses, translations))
+        nll, tokens = np.sum([loss for rank_losses, _ in gathered for loss in rank_losses], axis=0).tolist()
+        # Each rank translated every N-th line, so the lines have to be put in order.
+        by_line = {line: translation for _, own in gathered for line, translation in own.items()}
+        return self._judgement(split, nll, int(tokens), {line: by_line[line] for line in lines})
+
+    def _loss(self, model: Transformer, split: Split, pairs: Indices) -> tuple[float, int]:
+        """Return the NLL of `pairs`, summed over their target tokens, and the number of these tokens."""
+        part = assemble(split, pairs).to(self.group.device)
+        with self.precision.autocast():
+            decoded = model(part.source_tokens, part.target_tokens, part.source, part.target)
+            projected = model.projected(decoded.to(self.precision.dtype))
+            losses = cross_entropy(*projected, part.labels, smoothing=0.0)
+        return float(losses.nll), part.real_target_tokens
+
+    def _translate(
+        self, model: Transformer, split: Split, lines: Sequence[int]
+    ) -> dict[int, tuple[str, float]]:
+        """Translate this rank's share of `lines` as `nmt translate` does. Return by line number the text and
+        the geometric mean of its token probabilities."""
+        process = self.group.process
+        own_lines = lines[process.rank :: process.world]
+        raw = raw_lines(self.dataset, split, "source")
+        translator = Translator(self.tokenizers, [model], self.translate)
+        with self.precision.autocast():
+            translations = translator.translate(Decoder.of([model]), [raw[line] for line in own_lines])
+        return {line: (one.text, one.confidence) for line, one in zip(own_lines, translations, strict=True)}
+
+    def _judgement(
+        self, split: Split, nll: float, tokens: int, translated: Mapping[int, tuple[str, float]]
+    ) -> Judgement:
+        """Return losses, and scores of `translated`: texts and probabilities by line number. `nll` is the sum
+        over `tokens`."""
+        references = raw_lines(self.dataset, split, "target")
+        translations = [text for text, _ in translated.values()]
+        own_references = [references[line] for line in translated]
+        count = len(translations)
+        words = sum(len(line.split()) + 1 for line in references)  # does not depend on the vocabulary
+        lang = iso_code(self.tokenizers.recipe.target_lang)
+        config = ScoreConfig(bleu=BleuConfig(tokenizer=self.bleu_tokenizer))
+        metrics = [*dict.fromkeys((*LOGGED, *(one for one in get_args(Metric) if one == self.config.metric)))]
+        scores = score(translations, [own_references], metrics, config, lang)
+        scores += self._comet_scores(split, [*translated], translations, own_references)
+        return Judgement(
+            name=split.name,
+            nll=nll / tokens,
+            perplexity=perplexity(nll, tokens),
+            word_perplexity=perplexity(nll, words),
+            scores=scores,
+            translations=translations,
+            references=own_references,
+            probabilities=[probability for _, probability in translated.values()],
+            subset=f"{count:,} of {len(split):,} sentences" if count < len(split) else "",
+        )
+
+    def _comet_scores(
+        self, split: Split, lines: Sequence[int], translations: Sequence[str], references: Sequence[str]
+    ) -> list[Score]:
+        """Return the COMET score of translations of `lines`, or [] without validation.metric_model. The first
+        rank computes it, since the model needs gigabytes."""
+        if not self.config.metric_model:
+            return []
+        scores = list[Score]()
+        if self.comet:
+            raw = raw_lines(self.dataset, split, "source")
+            with self.comet.on(self.group.device):
+                sources, systems = [raw[line] for line in lines], [translations]
+                scores = ScorerMeasure(self.comet, sources, [references], systems).scores(systems)
+            release_unused(self.group.device)
+        self.group.meet("validating")
+        return self.group.from_first(scores)
+
+
+def refuse_uncomputable(metric: str, lang: str) -> None:
+    """Raise `UserError` if validation.metric can't be computed for the target language `lang`."""
+    if metric == "paper-bleu" and iso_code(lang) not in LANGUAGES:
+        reason = f"the Moses tokeniser can't split {lang} into words"
+        raise UserError(f"validation.metric=paper-bleu can't be computed: {reason}. Use bleu.")
+
+
+def load_comet(config: ValidationConfig) -> Comet | None:
+    """Load the model in validation.metric_model into main memory, or return None without one. Raise
+    `UserError` if the folder has no model that can be read."""
+    if not config.metric_model:
+        return None
+    try:
+        return Comet(Path(config.metric_model), "cpu")
+    except UserError as error:
+        raise UserError(*(f"validation.metric_model: {message}" for message in error.args)) from error
+
+
+def translating(config: TrainConfig) -> TranslateConfig:
+    """Return settings for `nmt translate` with the search and maximum length in `config`."""
+    search = SearchConfig(**asdict(config.search))
+    return TranslateConfig(
+        search=search,
+        # `input.longest` does not count the end token.
+        input=InputConfig(longest=config.batch.max_length - 1),
+    )
+
+
+def validation_score(judgement: Judgement, metric: str) -> float:
+    """Return the value of a `ValidationMetric`. Negate some, so that larger is better."""
+    value = judgement.metrics[metric]
+    return -value if metric in SMALLER_IS_BETTER else value
+
+
+def translated_lines(config: ValidationConfig, split: Split) -> int:
+    """Return the number of first sentences to translate: validation.sentences, at most all, or all for 0."""
+    return min(config.sentences or len(split), len(split))
+
+
+def longest_lines(split: Split, count: int, among: int) -> list[int]:
+    """Return ascending indices of the `count` longest of the first `among` pairs, by tokens of both sides."""
+    source, target = split.lengths(np.arange(among))
+    return sorted(np.argsort(-(source + target), kind="stable")[:count].tolist())
+
+
+def sample_lines(count: int) -> list[int]:
+    """Return up to `SAMPLES` line numbers below `count`, evenly spread and ascending, [] for 0."""
+    return sorted({(2 * i + 1) * count // (2 * SAMPLES) for i in range(SAMPLES)}) if count else []
