@@ -62,7 +62,7 @@ def test_a_generated_page_is_up_to_date(name: str) -> None:
         ("log.jsonl: a training step", ["training/tracking/log.py"], ""),
         (
             "log.jsonl: a validation",
-            ["training/validation/metrics.py", "training/tracking/recorder.py"],
+            ["training/validation/judge.py", "training/tracking/recorder.py"],
             "bleu chrf comet",
         ),
         (

@@ -12,7 +12,7 @@ from nmt_cli.training.tracking.events import (
     Validated,
     Warned,
 )
-from nmt_cli.training.validation.metrics import Judgement
+from nmt_cli.training.validation.judge import Judgement
 
 __all__ = ["Doing", "Event", "Judgement", "Logged", "Note", "Progress"]
 __all__ += ["Saved", "Spent", "Standing", "Validated", "Warned"]

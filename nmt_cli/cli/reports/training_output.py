@@ -23,7 +23,7 @@ from rich.text import Text
 from nmt_cli.cli.reports.tables import print_facts
 from nmt_cli.errors import printable
 from nmt_cli.training.tracking.events import Doing, Event, Note, Progress, Spent, Validated, Warned
-from nmt_cli.training.validation.metrics import Judgement
+from nmt_cli.training.validation.judge import Judgement
 from nmt_cli.units import duration, size
 
 if TYPE_CHECKING:

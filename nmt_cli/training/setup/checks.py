@@ -14,7 +14,7 @@ from nmt_cli.errors import UserError
 from nmt_cli.runtime.memory import has_own_memory
 from nmt_cli.training.setup.agreement import refuse_other_orders
 from nmt_cli.training.setup.run import TrainingRun
-from nmt_cli.training.validation.metrics import refuse_uncomputable
+from nmt_cli.training.validation.judge import refuse_uncomputable
 
 Check = Callable[[TrainingRun], None]
 """A function that raises `UserError` if the run cannot start."""

@@ -30,7 +30,7 @@ from nmt_cli.training.step.trainer import Trainer
 from nmt_cli.training.tracking.events import Note, Warned
 from nmt_cli.training.tracking.history import RunHistory
 from nmt_cli.training.tracking.saver import Snapshot
-from nmt_cli.training.validation.metrics import Judge
+from nmt_cli.training.validation.judge import Judge
 
 TAKEN = {
     "optimizer": ("updates",),

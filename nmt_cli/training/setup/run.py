@@ -19,7 +19,7 @@ from nmt_cli.training.setup.precision import precision_of
 from nmt_cli.training.step.distributed import Group, Process
 from nmt_cli.training.step.trainer import MixedPrecision
 from nmt_cli.training.tracking.events import Event, Report
-from nmt_cli.training.validation.metrics import load_comet
+from nmt_cli.training.validation.judge import load_comet
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ from nmt_cli.training.tracking.log import LOG, Log, cut_behind
 from nmt_cli.training.tracking.recorder import Recorder
 from nmt_cli.training.tracking.saver import Saver, Snapshot
 from nmt_cli.training.tracking.trackers import TENSORBOARD, Follower, Scalars
-from nmt_cli.training.validation.metrics import Judge, translating
+from nmt_cli.training.validation.judge import Judge, translating
 from nmt_cli.training.validation.validator import Validator
 
 PATIENCE_FOR_REASON = 10.0

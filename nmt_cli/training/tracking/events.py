@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from nmt_cli.training.validation.metrics import Judgement
+from nmt_cli.training.validation.judge import Judgement
 
 
 @dataclass(frozen=True, slots=True)

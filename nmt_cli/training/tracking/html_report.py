@@ -21,7 +21,7 @@ from nmt_cli.training.config import TrainConfig
 from nmt_cli.training.step.trainer import Trainer
 from nmt_cli.training.tracking.events import Event, Report, Spent, Standing, Warned
 from nmt_cli.training.tracking.history import MEASURED, Moment, RunHistory, Validation, evenly
-from nmt_cli.training.validation.metrics import sample_lines, translated_lines
+from nmt_cli.training.validation.judge import sample_lines, translated_lines
 
 REPORT = "report.html"
 

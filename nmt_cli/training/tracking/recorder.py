@@ -24,7 +24,7 @@ from nmt_cli.training.tracking.events import (
     Warned,
 )
 from nmt_cli.training.tracking.log import Log
-from nmt_cli.training.validation.metrics import Judgement
+from nmt_cli.training.validation.judge import Judgement
 
 SECONDS_BETWEEN_FLUSHES = 10.0
 

@@ -12,6 +12,7 @@ from typing import Any
 from nmt_cli.errors import UserError
 from nmt_cli.training.config import TrainConfig
 from nmt_cli.training.tracking.events import Event, Logged, Report, Warned
+from nmt_cli.training.tracking.history import MEASURED
 
 TENSORBOARD, WANDB = "tensorboard", "wandb"
 """Folders in the run folder."""
@@ -19,10 +20,8 @@ TENSORBOARD, WANDB = "tensorboard", "wandb"
 PROJECT = "nmt"
 """Default of WANDB_PROJECT."""
 
-MEASURED = (
-    *("loss", "nll", "gradient_norm", "learning_rate", "loss_scale"),
-    *("tokens_per_second", "waiting", "filler"),
-)
+CURVES = (*MEASURED, "loss_scale", "waiting", "filler")
+"""Keys of a step in the log that get a curve."""
 
 
 class Scalars:
@@ -116,5 +115,5 @@ def numbers(line: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
     if "valid" in line:
         names, group = ("nll", "perplexity", *line["signatures"]), f"valid {line['valid']}"
     else:
-        names, group = MEASURED, "training"
+        names, group = CURVES, "training"
     return ((f"{group}/{name}", line[name]) for name in names if line.get(name) is not None)

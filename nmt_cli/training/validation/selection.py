@@ -18,7 +18,7 @@ from nmt_cli.training.config import TrainConfig, ValidationMetric
 from nmt_cli.training.settings import CONFIG
 from nmt_cli.training.step.distributed import Group, Process
 from nmt_cli.training.step.trainer import MixedPrecision
-from nmt_cli.training.validation.metrics import (
+from nmt_cli.training.validation.judge import (
     Judge,
     Judgement,
     load_comet,

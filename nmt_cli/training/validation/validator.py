@@ -15,7 +15,7 @@ from nmt_cli.scoring.config import SMALLER_IS_BETTER
 from nmt_cli.training.config import TrainConfig
 from nmt_cli.training.progress import Position, interval_ended
 from nmt_cli.training.step.ema import Ema
-from nmt_cli.training.validation.metrics import (
+from nmt_cli.training.validation.judge import (
     Judge,
     Judgement,
     longest_lines,

@@ -15,7 +15,7 @@ from nmt_cli.training.setup import start as start_module
 from nmt_cli.training.setup.checks import ALONE, TOGETHER, check
 from nmt_cli.training.setup.start import start
 from nmt_cli.training.step.distributed import LostContact, Process
-from nmt_cli.training.validation import metrics
+from nmt_cli.training.validation import judge as judge_module
 from tests.checks import refusal
 from tests.training.runs import Complaint, Go, NewRun, Planned, warnings
 
@@ -44,7 +44,7 @@ PAIRS = [pair for pair in combinations(REFUSED, 2) if pair not in CONFLICTS]
 def _missing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let TensorBoard be missing, and no language be one that the Moses tokeniser can split."""
     monkeypatch.setitem(sys.modules, "tensorboard", None)
-    monkeypatch.setattr(metrics, "LANGUAGES", ())
+    monkeypatch.setattr(judge_module, "LANGUAGES", ())
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -120,7 +120,7 @@ def test_the_processes_of_a_machine_share_the_threads_which_are_restored(
 def test_a_run_without_validation_has_no_warning_about_its_bleu(
     go: Go, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(metrics, "characters_instead", lambda config, lang: "it is not installed")
+    monkeypatch.setattr(judge_module, "characters_instead", lambda config, lang: "it is not installed")
     steady = ("schedule.kind=constant", "schedule.warmup=0", "schedule.factor=1.0")
     assert warnings(go(*steady, out=tmp_path / "without")[1]) == []
     with_it = go(*steady, "validation.every_steps=4", out=tmp_path / "with")[1]

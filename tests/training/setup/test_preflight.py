@@ -40,7 +40,7 @@ from nmt_cli.training.setup.trial import (
 )
 from nmt_cli.training.step.distributed import Process
 from nmt_cli.training.step.trainer import Trainer
-from nmt_cli.training.validation.metrics import Judge, Judgement
+from nmt_cli.training.validation.judge import Judge, Judgement
 from nmt_cli.units import duration
 from tests.checks import differing, refusal
 from tests.training.runs import Complaint, Go, NewRun, Tiny, lines_of, notes, tensors_of, timeless, warnings

@@ -14,7 +14,7 @@ from nmt_cli.training.step.distributed import Group, Process
 from nmt_cli.training.step.ema import Ema
 from nmt_cli.training.step.trainer import MixedPrecision
 from nmt_cli.training.tracking.events import Validated
-from nmt_cli.training.validation.metrics import Judge
+from nmt_cli.training.validation.judge import Judge
 from tests.checks import differing
 from tests.training.runs import Complaint, Go, lines_of, tensors_of
 

@@ -16,7 +16,7 @@ from nmt_cli.model.cost import training_flops
 from nmt_cli.training.tracking.events import Doing, Event, Progress, Spent, Standing, Warned
 from nmt_cli.training.tracking.history import POINTS, RunHistory
 from nmt_cli.training.tracking.html_report import HtmlReport
-from nmt_cli.training.validation.metrics import SAMPLES, sample_lines
+from nmt_cli.training.validation.judge import SAMPLES, sample_lines
 from tests.training.runs import Go, Tiny, content_of, lines_of
 
 Make = Callable[..., HtmlReport]

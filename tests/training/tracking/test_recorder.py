@@ -15,7 +15,7 @@ from nmt_cli.training.tracking.events import Event, Logged, Progress, Validated
 from nmt_cli.training.tracking.history import RunHistory
 from nmt_cli.training.tracking.log import Log
 from nmt_cli.training.tracking.recorder import LeftOut, Recorder
-from nmt_cli.training.validation.metrics import Judgement
+from nmt_cli.training.validation.judge import Judgement
 from tests.training.runs import Tiny, warnings
 
 

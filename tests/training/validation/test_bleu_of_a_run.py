@@ -21,7 +21,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     def characters_instead(config: ScoreConfig, lang: str) -> str | None:
         return REASON if config.bleu.tokenizer == "auto" and not machine.installed else None
 
-    monkeypatch.setattr("nmt_cli.training.validation.metrics.characters_instead", characters_instead)
+    monkeypatch.setattr("nmt_cli.training.validation.judge.characters_instead", characters_instead)
     return machine
 
 

@@ -21,13 +21,13 @@ from nmt_cli.training.step.distributed import Group, Process
 from nmt_cli.training.step.trainer import MixedPrecision
 from nmt_cli.training.tracking.curves_svg import write_curves
 from nmt_cli.training.tracking.events import Validated
-from nmt_cli.training.validation.metrics import Judge, load_comet
+from nmt_cli.training.validation.judge import Judge, load_comet
 from nmt_cli.training.validation.selection import try_all, winner
 from tests.checks import refusal
 from tests.scoring.neural.conftest import write_comet
 from tests.scoring.neural.models import OPTIONS
 from tests.training.runs import Complaint, Go, Planned, content_of, lines_of, timeless
-from tests.training.validation.test_metrics import Thread
+from tests.training.validation.test_judge import Thread
 
 CPU = torch.device("cpu")
 LEARN = ("schedule.warmup=2", "schedule.factor=4.0", "training.max_steps=6", "validation.every_steps=2")

@@ -12,7 +12,7 @@ from nmt_cli.scoring.config import Metric
 from nmt_cli.scoring.metrics import Score
 from nmt_cli.training.config import TrainConfig
 from nmt_cli.training.progress import Position
-from nmt_cli.training.validation.metrics import Judgement
+from nmt_cli.training.validation.judge import Judgement
 from nmt_cli.training.validation.validator import Validator
 
 Validators = Callable[..., Validator]
