@@ -38,7 +38,7 @@ from nmt_cli.setting_values import check_section
 from nmt_cli.translation.call_options import CallOptions
 from nmt_cli.translation.text.model_glossary import Glossary
 from nmt_cli.translation.text.ranking import Scorer, check_scorer, waits_for_mbr
-from nmt_cli.translation.translator import Trained, Translator
+from nmt_cli.translation.translator import TrainedOn, Translator
 from nmt_cli.translation.workers.worker import Load
 
 LOADED: WeakSet[Packed] = WeakSet()
@@ -137,7 +137,7 @@ def load(
     ratio = max(model.identity.trained_on.get("length_ratio", 1.0) for model in read)
     # A calibration is valid for the probabilities of its own model only.
     calibration = read[0].identity.calibration if len(read) == 1 else None
-    trained = Trained(longest, ratio, calibration)
+    trained = TrainedOn(longest, ratio, calibration)
     translator = Translator(read[0].identity.tokenizers, models, config, trained, scorer)
     LOADED.update([decoder.packed] if decoder.packed else [])
     workers: Sequence[Load] = [partial(_only, decoder, os.getpid())] * (1 if is_gpu(device) else threads)

@@ -27,7 +27,7 @@ from nmt_cli.translation.text.ranking import Scorer, check_scorer, ranked, searc
 
 
 @dataclass(frozen=True, slots=True)
-class Trained:
+class TrainedOn:
     """What the training of the models showed. Some model folders lack these values."""
 
     longest: int | None = None
@@ -48,13 +48,13 @@ class Translator:
         tokenizers: Tokenizers,
         models: Sequence[Transformer],
         config: TranslateConfig,
-        trained: Trained | None = None,
+        trained: TrainedOn | None = None,
         scorer: Scorer | None = None,
     ) -> None:
         """Make the parts for `models`, which share `tokenizers`. `scorer` ranks hypotheses. Raise `UserError`
         if `input.longest` does not fit the models."""
         self.tokenizers, self.config, self.scorer = tokenizers, config, scorer
-        trained = trained or Trained()
+        trained = trained or TrainedOn()
         longest = min(longest_source(config.input, model.config, trained.longest) for model in models)
         self.segmenter = Segmenter(tokenizers, config.input, longest, limit_of(models))
         in_fp16 = models[0].output_matrix.dtype == torch.float16

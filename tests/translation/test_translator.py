@@ -13,7 +13,7 @@ from nmt_cli.scoring.confidence import Calibration
 from nmt_cli.translation.lines import MAX_PARTS, Line
 from nmt_cli.translation.loading import Loaded, load
 from nmt_cli.translation.text.model_glossary import Glossary
-from nmt_cli.translation.translator import Trained, Translator
+from nmt_cli.translation.translator import TrainedOn, Translator
 from tests.translation.conftest import GREEDY, ON_CPU
 
 TERMS = {"ab": ["x" * 40]}
@@ -205,7 +205,7 @@ def test_confidence_is_the_geometric_mean_of_the_token_probabilities_or_calibrat
         copier.translator.tokenizers,
         copier.models,
         GREEDY,
-        Trained(calibration=Calibration([0.0, 1.0], [0.0, 0.5])),
+        TrainedOn(calibration=Calibration([0.0, 1.0], [0.0, 0.5])),
     )
     calibrated = halved.translate(copier.decoder, lines)
     assert [one.confidence for one in calibrated if one.candidates] == pytest.approx(

@@ -43,15 +43,17 @@ async def translate(service: Service, fields: Fields) -> Response:
     translated, _ = await service.translate(
         TranslationRequest(direction, texts, 0, markup, names, glossary=glossary, are_fragments=True)
     )
-    translations = [
+    translations: list[dict[str, Any]] = [
         {
             "detected_source_language": direction.source.upper(),
             "text": one.text,
             "billed_characters": len(text),
-            **({"confidence": round(one.confidence, 4)} if fields.yes("confidence") else {}),
         }
         for text, one in zip(texts, translated, strict=True)
     ]
+    if fields.yes("confidence"):
+        for row, one in zip(translations, translated, strict=True):
+            row["confidence"] = round(one.confidence, 4)
     return JSONResponse({"translations": translations})
 
 
