@@ -22,7 +22,6 @@ from nmt_cli.named_values import Values
 from nmt_cli.other_toolkits import named_here, not_here, toolkit_of_yaml, value_here
 from nmt_cli.removed_settings import REMOVED, removed_from
 from nmt_cli.setting_values import (
-    COMPARISONS,
     Bounds,
     Entry,
     meanings_of,
@@ -82,21 +81,19 @@ class Setting:
 
 def setting(
     default: Value,
+    bounds: Bounds | None = None,
     *,
-    least: float | None = None,
-    above: float | None = None,
-    below: float | None = None,
-    most: float | None = None,
-    or_zero: bool = False,
     kind: Kind | None = None,
     everyday: bool = False,
     needs: str = "",
 ) -> Value:
-    """Return a field of a section. `least` and `most` are inclusive bounds, `above` and `below` exclusive
-    ones, for each item if the value is a list. `or_zero` accepts 0 despite the bounds. `kind` is the effect.
-    `everyday` shows the setting in `--help`. Without the assignment `needs`, the setting has no effect."""
-    limits = dict(zip(COMPARISONS, (least, above, below, most), strict=True))  # in the same order
-    bounds = Bounds({words: limit for words, limit in limits.items() if limit is not None}, or_zero)
+    """Return a field of a section, a setting with `default`.
+
+    bounds: The accepted numbers. If the value is a list, they hold for each item.
+    kind: The effect of the setting.
+    everyday: Whether `--help` shows it.
+    needs: An assignment without which it has no effect, such as "optimizer.kind=adamw".
+    """
     metadata = {"bounds": bounds, "kind": kind, "everyday": everyday, "needs": needs}
     if isinstance(default, dict):  # each section has a copy
         return field(default_factory=lambda: copy(default), metadata=metadata)
@@ -255,7 +252,7 @@ def describe(config: type[object]) -> list[Setting]:
             default=_default(key),
             takes=" | ".join(map(str, get_args(kind)))
             if get_origin(kind) is Literal
-            else str(key.metadata.get("bounds", "")),
+            else str(_bounds(key) or ""),
             meaning=meanings.get(key.name, ""),
             everyday=key.metadata.get("everyday", False),
             needs=key.metadata.get("needs", ""),

@@ -13,7 +13,7 @@ Item = TypeVar("Item")
 REQUIRED: Any = object()
 """The default of a value that must be there."""
 
-COUNT = Bounds({"at least": 0, "less than": 2**53})
+COUNT = Bounds(least=0, below=2**53)
 """Whole numbers that every program reads exactly from JSON."""
 
 

@@ -9,7 +9,6 @@ import difflib
 import inspect
 import json
 import math
-import operator
 import re
 import textwrap
 from collections.abc import Iterable, Mapping
@@ -26,34 +25,40 @@ BARE = re.compile("[A-Za-z0-9_-]+")
 """A key that needs no quotation marks in TOML."""
 
 
-COMPARISONS = {
-    "at least": operator.ge,
-    "more than": operator.gt,
-    "less than": operator.lt,
-    "at most": operator.le,
-}
-
-
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The numbers that a setting accepts."""
+    """The numbers that a setting accepts. None is no limit."""
 
-    limits: Mapping[str, float]
-    """The limits by their words, the keys of `COMPARISONS`. All must hold."""
-
+    least: float | None = None
+    above: float | None = None
+    below: float | None = None
+    most: float | None = None
     or_zero: bool = False
     """Whether 0 is accepted even if it is beyond the limits."""
 
     def __contains__(self, number: float) -> bool:
         """Return whether `number` is within all limits, or is an accepted 0."""
-        inside = all(COMPARISONS[words](number, limit) for words, limit in self.limits.items())
-        return inside or (self.or_zero and number == 0)
+        if self.or_zero and number == 0:
+            return True
+        return not (
+            (self.least is not None and number < self.least)
+            or (self.above is not None and number <= self.above)
+            or (self.below is not None and number >= self.below)
+            or (self.most is not None and number > self.most)
+        )
 
     def __str__(self) -> str:
         """Return the bounds in words, such as "at least 1", "0 to 1", or "0, or more than 5"."""
-        words = " and ".join(f"{words} {limit:.9g}" for words, limit in self.limits.items())
-        if set(self.limits) == {"at least", "at most"}:
-            words = "{at least:.9g} to {at most:.9g}".format_map(self.limits)
+        limits = {
+            "at least": self.least,
+            "more than": self.above,
+            "less than": self.below,
+            "at most": self.most,
+        }
+        given = {words: limit for words, limit in limits.items() if limit is not None}
+        words = " and ".join(f"{words} {limit:.9g}" for words, limit in given.items())
+        if [*given] == ["at least", "at most"]:
+            words = f"{self.least:.9g} to {self.most:.9g}"
         return f"0, or {words}" if self.or_zero else words
 
 

@@ -30,7 +30,7 @@ from nmt_cli.data.config import PreprocessConfig
 from nmt_cli.decoding.config import SearchConfig, TranslateConfig
 from nmt_cli.errors import UserError
 from nmt_cli.scoring.config import ScoreConfig
-from nmt_cli.setting_values import Entry, meanings_of, toml_literal
+from nmt_cli.setting_values import Bounds, Entry, meanings_of, toml_literal
 from nmt_cli.training.config import TrainConfig
 from tests.checks import refusal
 
@@ -62,13 +62,13 @@ class PotteryConfig:
 class WheelConfig:
     """A section with bounds and removed settings."""
 
-    speed: float = setting(1.0, above=0, most=10, everyday=True)
+    speed: float = setting(1.0, Bounds(above=0, most=10), everyday=True)
     """Turns per second."""
 
-    pause: int = setting(0, least=5, or_zero=True, kind="use")
+    pause: int = setting(0, Bounds(least=5, or_zero=True), kind="use")
     """Seconds between two pots; 0 for none."""
 
-    stops: tuple[float, ...] = setting((), least=0, below=360, kind="shape")
+    stops: tuple[float, ...] = setting((), Bounds(least=0, below=360), kind="shape")
     """Angles."""
 
     def __post_init__(self) -> None:
@@ -560,7 +560,7 @@ class Glaze:
     """A table of settings."""
 
     colour: str
-    layers: float = setting(1.0, least=1)
+    layers: float = setting(1.0, Bounds(least=1))
     likeness: float | None = None
     shares: Mapping[str, float] = setting({})
 

@@ -97,7 +97,7 @@ def test_a_count_is_whole_and_exact_in_json(number: int) -> None:
 
 
 def test_bounds_are_named() -> None:
-    message = refusal(values_of(n=7).integer, "n", bounds=Bounds({"at least": 0, "at most": 5}))
+    message = refusal(values_of(n=7).integer, "n", bounds=Bounds(least=0, most=5))
     assert message == "f.json: n must be 0 to 5 (got 7). Copy it again."
 
 

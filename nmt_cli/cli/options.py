@@ -83,9 +83,8 @@ class Number(click.ParamType[int]):
 
     name = "n"
 
-    def __init__(self, **limits: int) -> None:
-        """`limits` may be `at_least` and `at_most`."""
-        self._bounds = Bounds({name.replace("_", " "): limit for name, limit in limits.items()})
+    def __init__(self, bounds: Bounds) -> None:
+        self._bounds = bounds
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return `value` as a number. Raise `UsageError` for a number out of bounds, or a text."""
@@ -109,7 +108,7 @@ class Choice(click.Choice[str]):
         return super().convert(spelt or value, param, ctx)
 
 
-COUNT = Number(at_least=1)
+COUNT = Number(Bounds(least=1))
 
 
 class DeviceType(click.ParamType[str]):

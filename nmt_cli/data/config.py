@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 from nmt_cli.config import Section, check, setting
 from nmt_cli.corpus.config import CorpusConfig
 from nmt_cli.errors import UserError
-from nmt_cli.setting_values import converted
+from nmt_cli.setting_values import Bounds, converted
 from nmt_cli.text.config import TextConfig, TokenizerConfig, refuse_invalid_symbol
 
 
@@ -18,13 +18,13 @@ class FilterConfig(Section):
 
     section = "filter"
 
-    max_words: int = setting(250, least=0, everyday=True)
+    max_words: int = setting(250, Bounds(least=0), everyday=True)
     """Maximum words on either side, separated by spaces. 0 means no limit."""
 
-    max_subwords: int = setting(500, least=0)
+    max_subwords: int = setting(500, Bounds(least=0))
     """Maximum subwords on either side, end token included. 0 means no limit."""
 
-    max_ratio: float = setting(0.0, least=1, or_zero=True, everyday=True)
+    max_ratio: float = setting(0.0, Bounds(least=1, or_zero=True), everyday=True)
     """Maximum ratio of the words of both sides. 0 means no limit. It divides the words of the longer side by
     those of the shorter. Spaces separate words. Leave it at 0 for languages without spaces between words,
     such as Chinese, Japanese and Thai, because it would drop nearly all pairs."""
@@ -59,7 +59,7 @@ class FilterConfig(Section):
     """Command for the shell that scores pairs. As for `nmt score --scorer`, it reads a JSON object per line,
     with the raw `src` and `mt`, and prints a number for each. It scores all pairs, before any filter."""
 
-    scorer_timeout: int = setting(600, least=1)
+    scorer_timeout: int = setting(600, Bounds(least=1))
     """Maximum seconds without output of the scorer."""
 
     language: bool = setting(False, everyday=True)
@@ -89,7 +89,7 @@ class NamedCorpus:
     path: str
     """Location, in the form that `--train` accepts."""
 
-    weight: float = setting(0.0, least=0)
+    weight: float = setting(0.0, Bounds(least=0))
     """Share of training pairs, relative to other weights. If all are 0, the sizes decide. `nmt train` can
     set others."""
 
@@ -127,10 +127,10 @@ class CorporaConfig(CorpusConfig):
     """Training corpora, each a [[corpus]] section. Its settings are name, path, weight, tag and filters. The
     dataset keeps their order."""
 
-    valid_size: int = setting(0, least=0, everyday=True)
+    valid_size: int = setting(0, Bounds(least=0), everyday=True)
     """Training pairs to draw as a validation set. Other training pairs with an equal side are dropped."""
 
-    test_size: int = setting(0, least=0)
+    test_size: int = setting(0, Bounds(least=0))
     """Training pairs to draw as a test set. See valid_size."""
 
     align: bool = setting(False, everyday=True)
@@ -182,13 +182,13 @@ class BatchConfig(Section):
 
     section = "batch"
 
-    tokens: int = setting(25_000, least=1, kind="whole run")
+    tokens: int = setting(25_000, Bounds(least=1), kind="whole run")
     """Maximum tokens per side in the global batch of a step."""
 
-    longest: int = setting(256, least=1, kind="whole run", everyday=True)
+    longest: int = setting(256, Bounds(least=1), kind="whole run", everyday=True)
     """Drop pairs with more tokens than this on either side. Pairs longer than a batch are dropped too."""
 
-    shard_pairs: int = setting(2_000_000, least=1, kind="whole run")
+    shard_pairs: int = setting(2_000_000, Bounds(least=1), kind="whole run")
     """Pairs planned at once, drawn from the whole corpus. Larger values need more memory and start later."""
 
     @property
@@ -207,7 +207,7 @@ class MixingConfig(Section):
     """Relative share of each corpus in each batch, by name. Unnamed corpora are left out. If empty, the
     weights of the dataset apply, or equal ones."""
 
-    temperature: float = setting(0.0, least=0, kind="whole run")
+    temperature: float = setting(0.0, Bounds(least=0), kind="whole run")
     """Mix by size to the power of 1 / temperature. 1 mixes by size, 5 more evenly. 0 ignores size. Weights
     multiply the result."""
 

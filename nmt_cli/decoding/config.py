@@ -7,6 +7,7 @@ from typing import Literal
 from nmt_cli.config import Section, changed, check, setting
 from nmt_cli.errors import UserError
 from nmt_cli.scoring.config import ScorerConfig
+from nmt_cli.setting_values import Bounds
 
 TooLong = Literal["split", "cut", "skip"]
 Rule = Literal["gnmt", "power"]
@@ -33,7 +34,7 @@ class InputConfig(Section):
     between them. This suits models that were trained on single sentences.
     """
 
-    longest: int = setting(0, least=0)
+    longest: int = setting(0, Bounds(least=0))
     """Maximum source tokens of a line. 0 is the limit in training.
 
     It also limits the parts of a line. The end token does not count.
@@ -42,14 +43,14 @@ class InputConfig(Section):
     prefix: bool = setting(False, everyday=True)
     """Lines may have a tab and the translation's beginning."""
 
-    least_confidence: float = setting(0.0, least=0, most=1)
+    least_confidence: float = setting(0.0, Bounds(least=0, most=1))
     """Flag translations with less confidence, from 0 to 1.
 
     The confidence is the geometric mean of the token probabilities. If nmt average-checkpoints --select wrote
     the model, it is the probability that the translation is good, learnt from the validation set.
     """
 
-    window: int = setting(8192, least=1, most=1_000_000)
+    window: int = setting(8192, Bounds(least=1, most=1_000_000))
     """Maximum number of lines between input and output.
 
     Of the waiting lines, the longest are translated first.
@@ -62,7 +63,7 @@ class BeamConfig(Section):
 
     section = "search"
 
-    beam: int = setting(4, least=1, most=1024)
+    beam: int = setting(4, Bounds(least=1, most=1024))
     """Beam size. 1 is greedy search."""
 
     length_rule: Rule = setting("gnmt", everyday=True)
@@ -72,28 +73,28 @@ class BeamConfig(Section):
     is the length penalty.
     """
 
-    length_penalty: float = setting(0.6, least=0)
+    length_penalty: float = setting(0.6, Bounds(least=0))
     """Exponent of the length rule. 0 is no normalisation.
 
     The two rules need different values: 0.6 suits gnmt, not power.
     """
 
-    min_length: int = setting(0, least=0, most=10_000)
+    min_length: int = setting(0, Bounds(least=0, most=10_000))
     """Minimum number of target tokens. The maximum of cap_ratio and cap_extra has precedence.
 
     A language code at the start does not count.
     """
 
-    max_length: int = setting(0, least=0)
+    max_length: int = setting(0, Bounds(least=0))
     """Maximum number of target tokens. 0 is no limit."""
 
-    cap_ratio: float = setting(1.0, least=0, most=100)
+    cap_ratio: float = setting(1.0, Bounds(least=0, most=100))
     """At most cap_ratio x source + cap_extra target tokens."""
 
-    cap_extra: int = setting(50, least=0, most=10_000)
+    cap_extra: int = setting(50, Bounds(least=0, most=10_000))
     """Target tokens in addition to cap_ratio x source tokens."""
 
-    reach: float = setting(1.5, least=1)
+    reach: float = setting(1.5, Bounds(least=1))
     """Pruning: larger values prune fewer hypotheses.
 
     A hypothesis is dropped if it could not be among the best even after growing, at no cost, to this many
@@ -117,7 +118,7 @@ class BeamConfig(Section):
 class SearchConfig(BeamConfig):
     """Search or sampling of translations."""
 
-    n_best: int = setting(1, least=1, most=1024)
+    n_best: int = setting(1, Bounds(least=1, most=1024))
     """Number of translations of each sentence, best first."""
 
     unknown: bool = setting(False)
@@ -133,13 +134,13 @@ class SearchConfig(BeamConfig):
     """Terms are required (hard), or suggested to the model (soft). "soft" needs a model that learnt
     augment.terms. "auto" is soft for such a model, otherwise hard."""
 
-    no_repeat_ngram: int = setting(0, least=0)
+    no_repeat_ngram: int = setting(0, Bounds(least=0))
     """Forbid repeated n-grams of this size. 0 allows them.
 
     3 or 4 stops loops.
     """
 
-    repetition_penalty: float = setting(1.0, least=1, most=1000)
+    repetition_penalty: float = setting(1.0, Bounds(least=1, most=1000))
     """Factor that penalises repeated tokens. 1 is none.
 
     The log-probability of a token that the translation already has is multiplied by it.
@@ -156,28 +157,30 @@ class SearchConfig(BeamConfig):
     sample: bool = setting(False, everyday=True)
     """Sample translations instead of searching for the best."""
 
-    temperature: float = setting(1.0, least=0.001, most=1000, everyday=True, needs="search.sample=true")
+    temperature: float = setting(
+        1.0, Bounds(least=0.001, most=1000), everyday=True, needs="search.sample=true"
+    )
     """Sampling: below 1, likely tokens become likelier.
 
     Probabilities are raised to 1 / temperature.
     """
 
-    top_k: int = setting(0, least=0, everyday=True, needs="search.sample=true")
+    top_k: int = setting(0, Bounds(least=0), everyday=True, needs="search.sample=true")
     """Sampling: number of likeliest tokens to draw from. 0 is all."""
 
-    top_p: float = setting(1.0, least=0.001, most=1, needs="search.sample=true")
+    top_p: float = setting(1.0, Bounds(least=0.001, most=1), needs="search.sample=true")
     """Sampling: probability of the tokens to draw from.
 
     It draws from the smallest set of likeliest tokens that has this probability.
     """
 
-    seed: int = setting(1, least=0, most=2**63 - 1, needs="search.sample=true")
+    seed: int = setting(1, Bounds(least=0, most=2**63 - 1), needs="search.sample=true")
     """Sampling: seed of the random draws."""
 
-    weights: tuple[float, ...] = setting((), above=0, everyday=True)
+    weights: tuple[float, ...] = setting((), Bounds(above=0), everyday=True)
     """Several models: weight of each. Equal by default."""
 
-    rows: int = setting(0, least=0, most=16_384)
+    rows: int = setting(0, Bounds(least=0, most=16_384))
     """Maximum hypotheses in a batch. 0 depends on the device."""
 
     kernels: Literal["auto", "plain"] = "auto"

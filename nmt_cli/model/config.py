@@ -5,6 +5,7 @@ from typing import Literal
 
 from nmt_cli.config import Kind, Section, changed, check, setting, settings_of_kind
 from nmt_cli.errors import UserError
+from nmt_cli.setting_values import Bounds
 
 EFFECTIVE_WIDTHS = {"key_width": "d_k", "value_width": "d_v"}
 """For each width that may be left open, the property with the width that the model has."""
@@ -16,31 +17,31 @@ class ModelConfig(Section):
 
     section = "model"
 
-    encoder_layers: int = setting(6, least=1, most=1000, kind="shape", everyday=True)
+    encoder_layers: int = setting(6, Bounds(least=1, most=1000), kind="shape", everyday=True)
     """Number of encoder layers."""
 
-    decoder_layers: int = setting(6, least=1, most=1000, kind="shape", everyday=True)
+    decoder_layers: int = setting(6, Bounds(least=1, most=1000), kind="shape", everyday=True)
     """Number of decoder layers."""
 
-    width: int = setting(512, least=1, most=16_384, kind="shape", everyday=True)
+    width: int = setting(512, Bounds(least=1, most=16_384), kind="shape", everyday=True)
     """Channels of a token between layers (d_model)."""
 
-    feed_forward: int = setting(2048, least=1, most=262_144, kind="shape")
+    feed_forward: int = setting(2048, Bounds(least=1, most=262_144), kind="shape")
     """Channels inside a feed-forward layer (d_ff)."""
 
-    heads: int = setting(8, least=1, most=1024, kind="use")
+    heads: int = setting(8, Bounds(least=1, most=1024), kind="use")
     """Heads of each attention (h)."""
 
-    decoder_heads: int = setting(0, least=0, most=1024, kind="use")
+    decoder_heads: int = setting(0, Bounds(least=0, most=1024), kind="use")
     """Heads of each attention in the decoder, also to the source. 0 is `heads`."""
 
-    decoder_feed_forward: int = setting(0, least=0, most=262_144, kind="shape")
+    decoder_feed_forward: int = setting(0, Bounds(least=0, most=262_144), kind="shape")
     """Channels inside the decoder's feed-forward layers. 0 is `feed_forward`."""
 
-    key_width: int = setting(0, least=0, most=16_384, kind="use")
+    key_width: int = setting(0, Bounds(least=0, most=16_384), kind="use")
     """Channels of a query or key per head (d_k). 0 is width / heads."""
 
-    value_width: int = setting(0, least=0, most=16_384, kind="use")
+    value_width: int = setting(0, Bounds(least=0, most=16_384), kind="use")
     """Channels of a value per head (d_v). 0 is width / heads."""
 
     norm: Literal["post", "pre"] = setting("post", kind="use")
@@ -50,7 +51,7 @@ class ModelConfig(Section):
     norm_kind: Literal["layer", "rms"] = setting("layer", kind="shape")
     """Layer norm, or RMSNorm. RMSNorm (Zhang and Sennrich 2019) has neither mean nor bias."""
 
-    norm_epsilon: float = setting(1e-6, above=0, most=1, kind="use")
+    norm_epsilon: float = setting(1e-6, Bounds(above=0, most=1), kind="use")
     """Number that layer norm adds to the variance. RMSNorm adds it to the mean square."""
 
     activation: Literal["relu", "gelu", "gelu_tanh", "swish"] = setting("relu", kind="use")
@@ -77,10 +78,12 @@ class ModelConfig(Section):
     turns channels i and i + d_k / 2 of queries and keys together (Su et al. 2021). "relative" adds a learned
     bias to scores, by head and distance, as T5 does."""
 
-    first_position: int = setting(0, least=0, most=2, kind="use")
+    first_position: int = setting(0, Bounds(least=0, most=2), kind="use")
     """Number of the first sinusoidal position. fairseq and M2M100 begin at 2."""
 
-    longest: int = setting(1024, least=2, most=1_000_000, kind="shape", needs="model.positions=learned")
+    longest: int = setting(
+        1024, Bounds(least=2, most=1_000_000), kind="shape", needs="model.positions=learned"
+    )
     """Number of learned positions."""
 
     scale_embeddings: bool = setting(True, kind="use")
@@ -112,20 +115,20 @@ class ModelConfig(Section):
     output_bias: bool = setting(False, kind="shape")
     """A bias for each vocabulary entry in the output projection. The paper has none."""
 
-    residual_dropout: float = setting(0.1, least=0, below=1, kind="training only", everyday=True)
+    residual_dropout: float = setting(0.1, Bounds(least=0, below=1), kind="training only", everyday=True)
     """Dropout on outputs of sub-layers, and on embeddings. It is applied to the output of each sub-layer
     before the residual sum, and to the sums of embeddings and positions."""
 
-    attention_dropout: float = setting(0.0, least=0, below=1, kind="training only")
+    attention_dropout: float = setting(0.0, Bounds(least=0, below=1), kind="training only")
     """Dropout on attention probabilities. The paper has none."""
 
-    activation_dropout: float = setting(0.0, least=0, below=1, kind="training only")
+    activation_dropout: float = setting(0.0, Bounds(least=0, below=1), kind="training only")
     """Dropout inside feed-forward layers. The paper has none."""
 
-    encoder_window: int = setting(0, least=0, most=1_000_000, kind="use")
+    encoder_window: int = setting(0, Bounds(least=0, most=1_000_000), kind="use")
     """Keys around a source token that it attends to. 0 is all. The paper's restricted self-attention."""
 
-    decoder_window: int = setting(0, least=0, most=1_000_000, kind="use")
+    decoder_window: int = setting(0, Bounds(least=0, most=1_000_000), kind="use")
     """Keys around a target token that it attends to. 0 is all. Later tokens are never visible."""
 
     def __post_init__(self) -> None:

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from nmt_cli.config import Section, setting
+from nmt_cli.setting_values import Bounds
 
 Metric = Literal["bleu", "chrf", "chrf++", "ter", "paper-bleu"]
 SMALLER_IS_BETTER = ("ter", "nll")
@@ -39,7 +40,7 @@ class ScorerConfig(Section):
 
     section = "scorer"
 
-    timeout: int = setting(600, least=1, everyday=True)
+    timeout: int = setting(600, Bounds(least=1), everyday=True)
     """Maximum seconds without output of the command. It may need some to load a model."""
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from nmt_cli.config import Section, setting
 from nmt_cli.decoding.config import InputConfig, SearchConfig
 from nmt_cli.errors import UserError
+from nmt_cli.setting_values import Bounds
 
 MAX_TEXTS = 1000
 """Maximum number of texts in one request."""
@@ -19,21 +20,21 @@ class ServerConfig(Section):
 
     section = "server"
 
-    most_waiting: int = setting(2000, least=1, everyday=True)
+    most_waiting: int = setting(2000, Bounds(least=1), everyday=True)
     """Maximum number of unfinished sentences. The server answers a request beyond it with status 429 and a
     `Retry-After` header."""
 
-    most_characters: int = setting(100_000, least=1, everyday=True)
+    most_characters: int = setting(100_000, Bounds(least=1), everyday=True)
     """Maximum number of characters per request. The server answers a longer one with status 413."""
 
-    most_seconds: float = setting(60.0, above=0, everyday=True)
+    most_seconds: float = setting(60.0, Bounds(above=0), everyday=True)
     """Maximum time per request, in seconds. The server drops a slower request and answers with status 504."""
 
-    memory: float = setting(0.0, least=0, everyday=True)
+    memory: float = setting(0.0, Bounds(least=0), everyday=True)
     """Memory of the server, in GB. A model loads at its first request. Beyond the limit, idle models are
     unloaded. 0 keeps all models loaded. The memory of GPUs does not count."""
 
-    load_seconds: float = setting(30.0, above=0)
+    load_seconds: float = setting(30.0, Bounds(above=0))
     """Maximum time that a request waits for its model, in seconds. The server then answers with status 503
     and a `Retry-After` header."""
 

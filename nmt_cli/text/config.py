@@ -5,6 +5,7 @@ from typing import Literal
 
 from nmt_cli.config import Section, changed, check, setting
 from nmt_cli.errors import UserError
+from nmt_cli.setting_values import Bounds
 from nmt_cli.text.placeholders import OURS, family
 
 Kind = Literal["sentencepiece", "bpe", "char", "word"]
@@ -65,38 +66,38 @@ class TokenizerConfig(Section):
     joint: bool = True
     """Share one subword model and vocabulary. Otherwise each language has its own."""
 
-    vocab_size: int = setting(32000, least=8)
+    vocab_size: int = setting(32000, Bounds(least=8))
     """Vocabulary size, including special tokens. It is the maximum for char and word. The vocabulary is
     padded to a multiple of 8."""
 
     sentencepiece_model: Literal["unigram", "bpe"] = "unigram"
     """Algorithm of SentencePiece. Only for kind = "sentencepiece"."""
 
-    merges: int = setting(0, least=0, needs="tokenizer.kind=bpe")
+    merges: int = setting(0, Bounds(least=0), needs="tokenizer.kind=bpe")
     """Number of BPE merges. 0 learns up to the size of vocab_size. Otherwise the merges decide the size of
     the vocabulary."""
 
-    min_count: int = setting(0, least=0)
+    min_count: int = setting(0, Bounds(least=0))
     """Minimum count of a subword in the sample. With sentencepiece and bpe, rarer subwords of a language are
     split into smaller ones, never into unknowns. With char and word, rarer entries are left out."""
 
     byte_fallback: bool = setting(False, everyday=True)
     """Spell unknown characters in bytes. This adds 256 entries, and nothing is unknown."""
 
-    character_coverage: float = setting(1.0, least=0.9, most=1)
+    character_coverage: float = setting(1.0, Bounds(least=0.9, most=1))
     """Share of the sample's characters with an entry. Not for kind = "word"."""
 
     symbols: tuple[str, ...] = setting((), everyday=True)
     """Words that are never segmented or normalised. Each gets one entry, for example "<2de>" or "<BT>"."""
 
-    placeholders: int = setting(0, least=0, most=64, everyday=True)
+    placeholders: int = setting(0, Bounds(least=0, most=64), everyday=True)
     """Number of symbols for placeholders, usually 8. 0 disables them. Symbols replace {{name}}, {0}, %s, URLs
     and e-mail addresses, so that the model copies them. Further placeholders in a text are spelt."""
 
     terms: bool = setting(False, needs="tokenizer.joint=true")
     """Add symbols for terms. augment.terms of nmt train needs them."""
 
-    sample_lines: int = setting(400_000, least=1)
+    sample_lines: int = setting(400_000, Bounds(least=1))
     """Lines to learn subwords from, both sides together. They are spread evenly over the corpus.
     SentencePiece needs about 25 bytes of memory for each of their characters."""
 
@@ -146,18 +147,18 @@ class SamplingConfig(Section):
 
     section = "sampling"
 
-    source_dropout: float = setting(0.0, least=0, below=1, kind="whole run")
+    source_dropout: float = setting(0.0, Bounds(least=0, below=1), kind="whole run")
     """BPE-dropout probability of the source, usually 0.1. 0 disables it. Each merge is omitted with this
     probability. For kind = "bpe" and SentencePiece's bpe models."""
 
-    target_dropout: float = setting(0.0, least=0, below=1, kind="whole run")
+    target_dropout: float = setting(0.0, Bounds(least=0, below=1), kind="whole run")
     """BPE-dropout probability of the target."""
 
-    source_alpha: float = setting(0.0, least=0, kind="whole run")
+    source_alpha: float = setting(0.0, Bounds(least=0), kind="whole run")
     """Sampling exponent of the source, usually 0.2. 0 disables it. Segmentations are drawn by their
     probability to this power, so a smaller value is more even. For SentencePiece's unigram models."""
 
-    target_alpha: float = setting(0.0, least=0, kind="whole run")
+    target_alpha: float = setting(0.0, Bounds(least=0), kind="whole run")
     """Sampling exponent of the target."""
 
     def enabled_for(self, side: str) -> bool:
@@ -179,29 +180,29 @@ class AugmentConfig(Section):
 
     section = "augment"
 
-    upper: float = setting(0.0, least=0, most=1, kind="whole run")
+    upper: float = setting(0.0, Bounds(least=0, most=1), kind="whole run")
     """Share of pairs in capitals, usually 0.05."""
 
-    lower: float = setting(0.0, least=0, most=1, kind="whole run")
+    lower: float = setting(0.0, Bounds(least=0, most=1), kind="whole run")
     """Share of pairs in lower case."""
 
-    title: float = setting(0.0, least=0, most=1, kind="whole run")
+    title: float = setting(0.0, Bounds(least=0, most=1), kind="whole run")
     """Share of pairs with a capital at each word."""
 
-    unended: float = setting(0.0, least=0, most=1, kind="whole run")
+    unended: float = setting(0.0, Bounds(least=0, most=1), kind="whole run")
     """Share of pairs without final punctuation. Pairs in which a side has none do not change."""
 
-    typos: float = setting(0.0, least=0, most=1, kind="whole run")
+    typos: float = setting(0.0, Bounds(least=0, most=1), kind="whole run")
     """Share of pairs with typos in the source. One word in eight, and at least one, has a letter that is
     dropped, doubled, swapped or replaced."""
 
-    copies: float = setting(0.0, least=0, most=1, kind="whole run")
+    copies: float = setting(0.0, Bounds(least=0, most=1), kind="whole run")
     """Share of pairs with the target on both sides. This teaches copying of text in the target language."""
 
-    placeholders: float = setting(0.0, least=0, most=1, kind="whole run")
+    placeholders: float = setting(0.0, Bounds(least=0, most=1), kind="whole run")
     """Share of pairs with more placeholders. The dataset needs tokenizer.placeholders."""
 
-    terms: float = setting(0.0, least=0, most=1, kind="whole run")
+    terms: float = setting(0.0, Bounds(least=0, most=1), kind="whole run")
     """Share of pairs with suggested terms, usually 0.2. This teaches search.glossary=soft. Pairs without
     terms of terms_file do not change. The dataset needs tokenizer.terms."""
 

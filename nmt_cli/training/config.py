@@ -9,6 +9,7 @@ from nmt_cli.decoding.config import BeamConfig
 from nmt_cli.errors import UserError
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.scoring.config import BleuTokenizer, Metric
+from nmt_cli.setting_values import Bounds
 from nmt_cli.text.config import AugmentConfig, SamplingConfig
 
 ValidationMetric = Literal[Metric, "nll", "comet"]
@@ -29,10 +30,10 @@ class LossConfig(Section):
 
     section = "loss"
 
-    smoothing: float = setting(0.1, least=0, below=1, everyday=True)
+    smoothing: float = setting(0.1, Bounds(least=0, below=1), everyday=True)
     """Label smoothing. This fraction of the target probability is spread over the whole vocabulary."""
 
-    r_drop: float = setting(0.0, least=0)
+    r_drop: float = setting(0.0, Bounds(least=0))
     """Weight of R-Drop (Liang et al. 2021), usually 1 to 5. 0 disables it.
 
     Each step computes every pair twice, with different dropout masks. The loss is the mean of both losses,
@@ -59,22 +60,22 @@ class OptimizerConfig(Section):
     AdamW. The learning rate of Adam fits both.
     """
 
-    beta1: float = setting(0.9, least=0, below=1)
+    beta1: float = setting(0.9, Bounds(least=0, below=1))
     """Decay of the running mean of gradients. Muon has 0.95 for the weights of layers."""
 
-    beta2: float = setting(0.98, least=0, below=1)
+    beta2: float = setting(0.98, Bounds(least=0, below=1))
     """Decay of the running mean of squared gradients."""
 
-    epsilon: float = setting(1e-9, above=0)
+    epsilon: float = setting(1e-9, Bounds(above=0))
     """Added to the root of the mean squared gradient. Muon does without it."""
 
-    weight_decay: float = setting(0.0, least=0, needs="optimizer.kind=adamw")
+    weight_decay: float = setting(0.0, Bounds(least=0), needs="optimizer.kind=adamw")
     """Weight decay of adamw and muon. A step subtracts this times the learning rate from each weight."""
 
-    clip_norm: float = setting(0.0, least=0)
+    clip_norm: float = setting(0.0, Bounds(least=0))
     """Clip the gradient norm to this value. 0, as in the paper, disables clipping."""
 
-    ema: float = setting(0.0, least=0, below=1)
+    ema: float = setting(0.0, Bounds(least=0, below=1))
     """Decay of a moving average of the weights. A usual value is 0.9999. 0 disables the average."""
 
     def __post_init__(self) -> None:
@@ -96,14 +97,14 @@ class ScheduleConfig(Section):
     reach 0 at training.max_steps or training.max_hours, whichever comes first. Plateau halves the rate when
     validation.metric does not improve in three validations in a row."""
 
-    factor: float = setting(1.0, above=0)
+    factor: float = setting(1.0, Bounds(above=0))
     """Factor of the noam schedule. The learning rate is this times width^-0.5 times min(step^-0.5, step x
     warmup^-1.5)."""
 
-    peak: float = setting(7e-4, above=0, everyday=True, needs="schedule.kind=inverse-sqrt")
+    peak: float = setting(7e-4, Bounds(above=0), everyday=True, needs="schedule.kind=inverse-sqrt")
     """Peak learning rate, at the end of warm-up. Noam has a factor instead."""
 
-    warmup: int = setting(4000, least=0, everyday=True)
+    warmup: int = setting(4000, Bounds(least=0), everyday=True)
     """Steps of warm-up, in which the learning rate rises from 0. Linear and cosine end it early in a short
     run: after a tenth of training.max_hours, or of training.max_steps if it would take over half of them."""
 
@@ -123,19 +124,19 @@ class TrainingConfig(Section):
 
     section = "training"
 
-    max_steps: int = setting(100_000, least=1)
+    max_steps: int = setting(100_000, Bounds(least=1))
     """Total number of training steps."""
 
-    max_epochs: int = setting(0, least=0)
+    max_epochs: int = setting(0, Bounds(least=0))
     """Maximum number of epochs. 0 for no limit."""
 
-    max_hours: float = setting(0.0, least=0)
+    max_hours: float = setting(0.0, Bounds(least=0))
     """Maximum hours of the run, with its resumed parts. 0 for no limit."""
 
-    seed: int = setting(1, least=0, kind="whole run")
+    seed: int = setting(1, Bounds(least=0), kind="whole run")
     """Seed of the weights, batches and dropout."""
 
-    max_tokens_per_device: int = setting(0, least=0)
+    max_tokens_per_device: int = setting(0, Bounds(least=0))
     """Maximum source plus target tokens of a micro-batch. R-Drop counts each pair twice. 0 finds how many fit
     a GPU, and means 8,192 on a CPU."""
 
@@ -157,7 +158,7 @@ class TrainingConfig(Section):
     deterministic: bool = False
     """Refuse operations whose results differ from run to run."""
 
-    guided_alignment: float = setting(0.0, least=0, kind="whole run")
+    guided_alignment: float = setting(0.0, Bounds(least=0), kind="whole run")
     """Weight of guided alignment, usually 0.1. 0 disables it.
 
     The first head of the last decoder layer learns the alignments of the dataset, which `corpus.align` or
@@ -172,10 +173,10 @@ class TrainingConfig(Section):
     """Send the curves to Weights & Biases. WANDB_MODE=offline keeps them in the run folder. Needs the extra
     '.[wandb]'."""
 
-    log_every: int = setting(100, least=1)
+    log_every: int = setting(100, Bounds(least=1))
     """Steps between progress lines. log.jsonl has every step."""
 
-    rank_timeout: float = setting(600.0, above=0)
+    rank_timeout: float = setting(600.0, Bounds(above=0))
     """Seconds that a process waits for the others. After that the run ends. The limit is twelve times as long
     while they compile at the start, validate or save."""
 
@@ -186,10 +187,10 @@ class ValidationConfig(Section):
 
     section = "validation"
 
-    every_steps: int = setting(1000, least=0)
+    every_steps: int = setting(1000, Bounds(least=0))
     """Steps between validations. 0 for none. The last step validates too."""
 
-    every_epochs: int = setting(0, least=0)
+    every_epochs: int = setting(0, Bounds(least=0))
     """Epochs between validations, each at the end of an epoch. 0 validates by steps. The last step validates
     too."""
 
@@ -207,10 +208,10 @@ class ValidationConfig(Section):
     """BLEU tokeniser. Auto is as in `nmt score`, or char if the tokeniser of a language is not installed. A
     resumed run keeps char."""
 
-    patience: int = setting(0, least=0, everyday=True)
+    patience: int = setting(0, Bounds(least=0), everyday=True)
     """Stop after N validations without improvement. 0 for never."""
 
-    sentences: int = setting(0, least=0, kind="whole run")
+    sentences: int = setting(0, Bounds(least=0), kind="whole run")
     """Sentences of each set to translate. 0 for all. The loss is always that of all sentences."""
 
     def __post_init__(self) -> None:
@@ -227,18 +228,18 @@ class CheckpointConfig(Section):
 
     section = "checkpoints"
 
-    every_steps: int = setting(0, least=0)
+    every_steps: int = setting(0, Bounds(least=0))
     """Steps between checkpoints. 0 saves by minutes. The last step always saves."""
 
-    every_epochs: int = setting(0, least=0)
+    every_epochs: int = setting(0, Bounds(least=0))
     """Epochs between checkpoints, each at the end of an epoch. 0 saves by minutes. The last step always
     saves."""
 
-    keep_last: int = setting(5, least=1, everyday=True)
+    keep_last: int = setting(5, Bounds(least=1), everyday=True)
     """Keep this many newest checkpoints. With checkpoints.every_epochs=1, they are those of the last
     epochs."""
 
-    keep_best: int = setting(1, least=0)
+    keep_best: int = setting(1, Bounds(least=0))
     """Keep this many best checkpoints, by validation.metric. They are saved when they are found."""
 
     def __post_init__(self) -> None:

@@ -23,11 +23,12 @@ from nmt_cli.cli.options import (
 )
 from nmt_cli.errors import UserError
 from nmt_cli.serving.config import ServeConfig
+from nmt_cli.setting_values import Bounds
 
 NEEDED = ("starlette", "uvicorn", "py3langid", "prometheus_client")
 """The packages of the extra "serve", which an installation may lack."""
 
-PORT = Number(at_least=0, at_most=65535)
+PORT = Number(Bounds(least=0, most=65_535))
 
 
 SPLIT = {"input.sentences": "split"}

@@ -63,7 +63,7 @@ class Fields(Values):
         value = self.found(name)
         if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < MAX_SHOWN:
             value = int(value)
-        bounds = Bounds({"at least": 0, "at most": maximum})
+        bounds = Bounds(least=0, most=maximum)
         return 0 if value is REQUIRED else int(self.checked(name, value, int, bounds))
 
     def yes(self, name: str) -> bool:
