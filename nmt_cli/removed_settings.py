@@ -89,6 +89,9 @@ REMOVED: Mapping[str, Removed] = {
     "search.weights": Removed(ONE_BEST, []),
     "search.rows": Removed(BY_DEVICE),
     # nmt translate and nmt serve
+    "search.repetition_penalty": Removed(
+        "repeated tokens are as likely as others. search.no_repeat_ngram=3 stops loops", 1.0
+    ),
     "significance.samples": Removed("a test has 1,000 resamples or 10,000 trials, as in sacrebleu", 0),
     "search.coverage_penalty": Removed(
         "scores do not depend on attention. A larger length penalty keeps more words", 0.0

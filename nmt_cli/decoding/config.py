@@ -102,7 +102,7 @@ class BeamConfig(Section):
     results at large ones. 1000 never loses anything and takes longer.
     """
 
-    stop_early: bool = setting(False)
+    stop_early: bool = False
     """End a sentence once `beam` hypotheses have ended.
 
     fairseq and CTranslate2 do so. A live hypothesis might still become better.
@@ -121,7 +121,7 @@ class SearchConfig(BeamConfig):
     n_best: int = setting(1, Bounds(least=1, most=1024))
     """Number of translations of each sentence, best first."""
 
-    unknown: bool = setting(False)
+    unknown: bool = False
     """Allow the unknown token in translations."""
 
     ban: tuple[str, ...] = ()
@@ -138,12 +138,6 @@ class SearchConfig(BeamConfig):
     """Forbid repeated n-grams of this size. 0 allows them.
 
     3 or 4 stops loops.
-    """
-
-    repetition_penalty: float = setting(1.0, Bounds(least=1, most=1000))
-    """Factor that penalises repeated tokens. 1 is none.
-
-    The log-probability of a token that the translation already has is multiplied by it.
     """
 
     mbr: Mbr = setting("off", everyday=True)

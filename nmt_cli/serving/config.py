@@ -41,7 +41,7 @@ class ServerConfig(Section):
     pivot: str = "en"
     """Pivot language for pairs that no model translates. Empty means no pivot."""
 
-    share_port: bool = setting(False)
+    share_port: bool = False
     """Let other processes listen on the same port. The system then distributes connections over them. Set
     `server.folder` as well."""
 

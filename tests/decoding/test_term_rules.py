@@ -78,7 +78,7 @@ def test_a_beam_that_holds_everything_finds_the_best_translation_with_the_terms(
         SearchConfig(beam=2, cap_extra=6),
         SearchConfig(beam=4, n_best=4, cap_extra=6),
         SearchConfig(beam=2, cap_ratio=0.0, cap_extra=0),
-        SearchConfig(beam=3, min_length=6, repetition_penalty=1.2, cap_extra=6),
+        SearchConfig(beam=3, min_length=6, no_repeat_ngram=3, cap_extra=6),
     ],
     ids=["narrow", "wide", "no room", "with other rules"],
 )

@@ -70,7 +70,6 @@ BY_ENGINE: dict[str, tuple[SearchConfig, Sentence]] = {
     "a text": (CONFIG, replace(PLAIN, raw="a", values={"b": "c"}, spaces=" ")),
 }
 BY_PLAIN_SEARCH: dict[str, tuple[SearchConfig, Sentence]] = {
-    "a repetition penalty": (replace(CONFIG, repetition_penalty=2.0), PLAIN),
     "no repeated n-grams": (replace(CONFIG, no_repeat_ngram=1), PLAIN),
     "banned sequences": (CONFIG, replace(PLAIN, banned=[[4], [5, 3]])),
     "placeholders": (CONFIG, replace(PLAIN, placeholders=PlaceholdersWanted((8, 9), (8,), join=10))),

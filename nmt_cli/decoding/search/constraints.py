@@ -38,18 +38,6 @@ Rule = Callable[[Tensor, History, int], None]
 """Changes log-probabilities of the next token in place, given the rows and the id of the end token."""
 
 
-def penalise_repetition(log_probs_RV: Tensor, history: History, end: int, factor: float) -> None:
-    """Multiply the log-probabilities of tokens that the row has by `factor`, once per token. The end token is
-    exempt."""
-    positions_T = torch.arange(history.tokens_RT.shape[1], device=history.ages_R.device)
-    written_RT = positions_T < history.ages_R[:, None]
-    # Positions that are not written yet count as the end token, whose factor is 1.
-    seen_RT = history.tokens_RT.masked_fill(~written_RT, end)
-    factors_RT = torch.where(seen_RT == end, 1.0, factor)
-    # A token written twice is penalised once: both of its entries have the same value.
-    log_probs_RV.scatter_(1, seen_RT, log_probs_RV.gather(1, seen_RT) * factors_RT)
-
-
 def forbid_repeated_ngrams(log_probs_RV: Tensor, history: History, end: int, size: int) -> None:
     """Forbid tokens that complete an n-gram of `size` tokens that is in the row. The end token is exempt."""
     tokens_RT, ages_R = history.tokens_RT, history.ages_R

@@ -20,7 +20,6 @@ from nmt_cli.decoding.search.constraints import (
     Rule,
     forbid_banned_sequences,
     forbid_repeated_ngrams,
-    penalise_repetition,
     require_placeholders,
 )
 from nmt_cli.decoding.search.expansion import random_draws
@@ -114,11 +113,9 @@ class Planner:
     ) -> History | None:
         """Return the tokens of each row and the rules about tokens, or None without rules.
 
-        The rules are the penalty for repetition, no repeated n-grams, banned sequences and placeholders.
+        The rules are no repeated n-grams, banned sequences and placeholders.
         """
         config, rules = self._config, list[Rule]()
-        if config.repetition_penalty > 1:
-            rules.append(partial(penalise_repetition, factor=config.repetition_penalty))
         if config.no_repeat_ngram:
             rules.append(partial(forbid_repeated_ngrams, size=config.no_repeat_ngram))
         if any(item.bans for item in items):

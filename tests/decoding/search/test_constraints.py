@@ -64,19 +64,6 @@ def test_the_best_translation_without_repeated_n_grams_is_returned(size: int, se
     assert_found(search(model, replace(WIDE, no_repeat_ngram=size)), best_of_all(model, score))
 
 
-@given(seed=st.integers(0, 200), penalty=st.sampled_from([1.2, 2.0]))
-@settings(max_examples=8)
-def test_repeated_tokens_are_less_likely_with_the_penalty(seed: int, penalty: float) -> None:
-    def score(target: Target, rows: torch.Tensor) -> float:
-        rows = rows.clone()
-        for position in range(1, len(rows)):
-            rows[position, sorted(set(target[:position]))] *= penalty
-        return normal(target, rows)
-
-    model = model_of(seed)
-    assert_found(search(model, replace(WIDE, repetition_penalty=penalty)), best_of_all(model, score))
-
-
 @given(
     seed=st.integers(0, 200), banned=st.lists(st.lists(st.integers(1, 4), min_size=1, max_size=3), max_size=4)
 )
@@ -123,7 +110,6 @@ def test_a_translation_without_allowed_tokens_ends() -> None:
     [
         ({"sample": True, "stop_early": True}, "stop_early has no effect on sampling"),
         ({"ban": ("",)}, "ban holds an empty text"),
-        ({"repetition_penalty": 0.5}, "repetition_penalty must be 1 to 1000"),
     ],
     ids=str,
 )

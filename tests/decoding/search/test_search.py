@@ -229,7 +229,6 @@ SEARCHES = {
 }
 WITH_RULES = SEARCHES | {
     "n-grams": SearchConfig(beam=3, n_best=3, no_repeat_ngram=2),
-    "repetition": SearchConfig(beam=3, n_best=3, repetition_penalty=1.5),
 }
 
 
@@ -376,7 +375,7 @@ def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 STATIC = SEARCHES | {
     "short": SearchConfig(beam=4, max_length=3),
     "stopping early": SearchConfig(beam=4, stop_early=True),
-    "rules": SearchConfig(beam=4, no_repeat_ngram=2, repetition_penalty=1.3, ban=("any",)),
+    "rules": SearchConfig(beam=4, no_repeat_ngram=2, ban=("any",)),
     "banned": SearchConfig(beam=4, ban=("any",)),
 }
 
