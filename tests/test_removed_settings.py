@@ -8,7 +8,8 @@ from typing import Any, get_type_hints
 import pytest
 
 from nmt_cli.config import describe, read, section_of
-from nmt_cli.data.config import PreprocessConfig
+from nmt_cli.data.config import NamedCorpus, PreprocessConfig
+from nmt_cli.data.preprocessing.job import differences
 from nmt_cli.decoding.config import SearchConfig, TranslateConfig
 from nmt_cli.errors import UserError
 from nmt_cli.model.config import ModelConfig
@@ -136,3 +137,23 @@ def test_a_setting_exists_or_is_removed() -> None:
     # Validation once had settings of nmt translate.
     both = {name for names in in_all for name in names & REMOVED.keys()}
     assert both <= {f"search.{name}" for name in SearchConfig.__dataclass_fields__}
+
+
+@pytest.mark.parametrize(("value", "difference"), [(0.0, []), (0.5, ["filter.min_letters: 0.5 -> nothing"])])
+def test_a_dataset_with_a_removed_setting_is_up_to_date_unless_it_had_an_effect(
+    value: float, difference: list[str]
+) -> None:
+    settings = {section: dict(values) for section, values in asdict(PreprocessConfig()).items()}
+    new: dict[str, Any] = {"source_lang": "en", "target_lang": "de", "reused_tokenizer": None, "inputs": []}
+    old = {section: dict(values) for section, values in settings.items()}
+    old["filter"]["min_letters"] = value
+    old["tokenizer"]["seed"] = 1
+    assert differences(new | {"settings": old}, new | {"settings": settings}) == difference
+
+
+def test_a_removed_filter_of_one_corpus_gets_its_answer() -> None:
+    message = refusal(NamedCorpus, name="web", path="web", filters={"one_per_source": True})
+    assert message == (
+        "filters of web: filter.one_per_source = true was removed: "
+        "filter.one_per_target and filter.duplicates stay. Delete it."
+    )

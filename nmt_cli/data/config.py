@@ -7,6 +7,7 @@ from typing import ClassVar, Literal
 from nmt_cli.config import Section, check, setting
 from nmt_cli.corpus.config import CorpusConfig
 from nmt_cli.errors import UserError
+from nmt_cli.removed_settings import removed_from
 from nmt_cli.setting_values import Bounds, converted
 from nmt_cli.text.config import TextConfig, TokenizerConfig, refuse_invalid_symbol
 
@@ -108,6 +109,9 @@ class NamedCorpus:
             refuse_invalid_symbol("tag is", self.tag)
         if "held_out" in self.filters:
             raise UserError(f"filters of {self.name}: held_out applies to all corpora. Set filter.held_out.")
+        for name, removed in removed_from(FilterConfig.section, self.filters).items():
+            refusal = removed.refusal(f"filter.{name}", self.filters[name])
+            raise UserError(f"filters of {self.name}: {refusal}")
         try:
             self.filter(FilterConfig())
         except UserError as error:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from dataclasses import asdict, dataclass, field, replace
 from itertools import cycle, zip_longest
 from pathlib import Path
-from typing import Any, Literal, get_type_hints
+from typing import Any, Literal
 
 from nmt_cli.corpus import raw_files
 from nmt_cli.corpus.parallel import Corpus, find, spool, write_pairs
@@ -16,6 +16,7 @@ from nmt_cli.corpus.raw_files import decoded
 from nmt_cli.data.config import FilterConfig, NamedCorpus, PreprocessConfig
 from nmt_cli.data.dataset import TRAIN, Role
 from nmt_cli.errors import UserError
+from nmt_cli.removed_settings import removed_from
 from nmt_cli.setting_values import toml_literal
 from nmt_cli.text.variation import VARIATIONS, Variation
 
@@ -273,12 +274,12 @@ def facts(description: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     represented by its hash."""
     yield "languages", f"{description['source_lang']}-{description['target_lang']}"
     yield "reused tokeniser", str(description["reused_tokenizer"])
-    sections = get_type_hints(PreprocessConfig)
     for section, defaults in asdict(PreprocessConfig()).items():
-        removed = getattr(sections[section], "gone", {})
         # A dataset of an older version lacks settings that were added later, and may have removed ones.
-        for key, value in {**defaults, **description["settings"].get(section, {})}.items():
-            if key not in removed or value != removed[key].meant:
+        values = {**defaults, **description["settings"].get(section, {})}
+        removed = removed_from(section, values.keys() - defaults.keys())
+        for key, value in values.items():
+            if key not in removed or not removed[key].is_harmless(value, values):
                 yield f"{section}.{key}", toml_literal(value)
     for number, item in enumerate(description["inputs"], start=1):
         hashes = " ".join(file["sha256"][:12] for file in item["files"])
