@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from subprocess import CompletedProcess, run
+from subprocess import CompletedProcess, Popen
 from typing import Any
 
 import pytest
@@ -26,6 +26,7 @@ from nmt_cli.errors import Notice, UserError
 from nmt_cli.interop.foreign import ImportOptions, write
 from nmt_cli.interop.foreign_settings import ForeignSettings
 from nmt_cli.interop.importing import read
+from tests.fork_server import CHANGE
 from tests.interop.conftest import (
     assert_equal_tensors,
     assert_mutations_refused,
@@ -293,23 +294,18 @@ def test_without_the_network_or_the_client_the_error_names_the_remedy(
 
 @pytest.mark.slow
 def test_quiet_commands_print_neither_progress_nor_retries_of_a_download(
-    hub: FakeHub, tmp_path: Path
+    hub: FakeHub, tmp_path: Path, start_nmt: Callable[..., Popen[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hub.repositories["owner/model"] = Repository({"config.json": b"{}"})
     hub.failing["/tree/"] = (503, {}, {})
     variables = {"HF_ENDPOINT": hub.address, "HF_HOME": str(tmp_path / "home"), "HF_HUB_DISABLE_XET": "1"}
-    command = [
-        sys.executable,
-        "-m",
-        "nmt_cli",
-        "import",
-        "owner/model",
-        "--out",
-        str(tmp_path / "m"),
-        "--quiet",
-    ]
-    result = run(command, env=os.environ | variables, capture_output=True, text=True)
-    assert (result.returncode, result.stderr.count("\n")) == (1, 1), result.stderr
+    # Otherwise the retries would wait for over 15 s.
+    variables[CHANGE] = "import time; time.sleep = lambda seconds: None"
+    for variable, value in variables.items():
+        monkeypatch.setenv(variable, value)
+    process = start_nmt("import", "owner/model", "--out", tmp_path / "m", "--quiet")
+    _, errors = process.communicate(timeout=300)
+    assert (process.returncode, errors.count("\n")) == (1, 1), errors
 
 
 @pytest.mark.parametrize(

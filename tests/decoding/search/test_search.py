@@ -259,7 +259,7 @@ def found_alone(name: str, prepare: Prepare) -> list[list[Sequence[int]]]:
 
 
 @pytest.mark.parametrize("name", WITH_RULES)
-@pytest.mark.parametrize("rows", [1, 3, 8, 256])
+@pytest.mark.parametrize("rows", [1, 3, 256])
 def test_a_translation_does_not_depend_on_the_rest_of_the_batch(
     prepare: Prepare, name: str, rows: int
 ) -> None:
