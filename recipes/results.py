@@ -99,14 +99,13 @@ def where(result: Result) -> str:
     return f"{result['devices']} x {result['device']}"
 
 
-def origin(signature: str, *results: Result) -> str:
-    """Return the seeds, hours and devices of training runs, and the signature of their score, as Markdown."""
+def origin(*results: Result) -> str:
+    """Return the seeds, hours, devices and newest date of training runs."""
     seeds = sorted({str(result["seed"]) for result in results})
     label = f"{'seeds' if seeds[1:] else 'seed'} {', '.join(seeds)}"
     hours = sum(result["hours"] for result in results)
     devices = " and ".join(sorted({*map(where, results)}))
-    escaped = signature.replace("|", "\\|")  # a bare | would end the table cell
-    return f"{label}; {hours:.1f} h in all of {devices}; `{escaped}`"
+    return f"{label}; {hours:.1f} h of {devices}; {max(result['date'] for result in results)}"
 
 
 def markdown(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

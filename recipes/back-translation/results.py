@@ -41,7 +41,7 @@ def score(results: Sequence[Result]) -> str:
     """Return the BLEU scores of both systems of the last result, with their origin."""
     last = results[-1]
     scores = ", ".join(f"{last[name]['bleu']:.2f} {name}" for name in SYSTEMS)
-    return f"{scores} ({origin(last['signature'], last['back'], *(last[name] for name in SYSTEMS))})"
+    return f"{scores} ({origin(last['back'], *(last[name] for name in SYSTEMS))})"
 
 
 def _row(name: str, system: Result) -> tuple[str, ...]:

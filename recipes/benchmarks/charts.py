@@ -47,3 +47,21 @@ def _chart(title: str, lines: Lines) -> Iterator[str]:
     for colour, line in zip(COLOURS[: len(lines)], lines.values(), strict=True):
         points = " ".join(f"{LEFT + WIDE * x / last:.1f},{top(y):.1f}" for x, y in line)
         yield f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="1.6"/>'
+
+
+def bars(by_title: Mapping[str, Mapping[str, float]]) -> str:
+    """Return an SVG with a chart of horizontal bars for each title, from the value of each name. The bar of a
+    name that begins with "nmt" has another colour."""
+    parts, top = [], 0
+    for title, values in by_title.items():
+        parts.append(f'<text x="16" y="{top + 28}" font-weight="bold">{title}</text>')
+        for row, (name, value) in enumerate(values.items()):
+            y, wide = top + 40 + 24 * row, 400 * value / max(values.values())
+            colour = COLOURS[1] if name.startswith("nmt") else COLOURS[7]
+            parts.append(f'<text x="166" y="{y + 14}" text-anchor="end">{name}</text>')
+            parts.append(f'<rect x="174" y="{y}" width="{wide:.1f}" height="18" fill="{colour}" rx="2"/>')
+            parts.append(f'<text x="{180 + wide:.1f}" y="{y + 14}">{value:,g}</text>')
+        top += 56 + 24 * len(values)
+    size = f'width="660" height="{top}" viewBox="0 0 660 {top}"'
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="sans-serif" font-size="13">'
+    return "\n".join([head, '<rect width="100%" height="100%" fill="white"/>', *parts, "</svg>", ""])

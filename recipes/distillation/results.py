@@ -70,7 +70,7 @@ def score(results: Sequence[Result]) -> str:
         for name in ("teacher", "greedy", "alone")
         if name in last["systems"]
     ]
-    return f"{'; '.join(scores)}{_speed_up(last['systems'])} ({origin(last['signature'], last)})"
+    return f"{'; '.join(scores)}{_speed_up(last['systems'])} ({origin(last)})"
 
 
 def _speed_up(rows: Mapping[str, Any]) -> str:

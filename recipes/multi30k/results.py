@@ -83,7 +83,7 @@ def score(results: Sequence[Result]) -> str:
     best_groups = {_name(group[0]): group for group in groups}
     return "<br>".join(
         f"`{group[0]['settings']}`: {_mean([result['tests'][SETS[0]] for result in group])}, {name} "
-        f"({origin(group[0]['signature'], *group)})"
+        f"({origin(*group)})"
         for name, group in sorted(best_groups.items())
         if all(result["tests"] for result in group)
     )

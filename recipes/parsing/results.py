@@ -55,9 +55,7 @@ def score(results: Sequence[Result]) -> str:
         group = [result for result in results if result["settings"] == name]
         values = [result["test"][SCORES[0]] for result in group]
         spread = f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else ""
-        parts.append(
-            f"F1 {statistics.mean(values):.2f}{spread}, {name} ({origin(group[0]['signature'], *group)})"
-        )
+        parts.append(f"F1 {statistics.mean(values):.2f}{spread}, {name} ({origin(*group)})")
     return "<br>".join(parts)
 
 

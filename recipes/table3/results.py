@@ -99,9 +99,7 @@ def score(results: Sequence[Result]) -> str:
         rows = list(group)
         if base := [result["bleu"] for result in rows if result["row"] == "base"]:
             size = f"base / {factor} after {updates:,} updates, valid, {corpus}"
-            parts.append(
-                f"{statistics.mean(base):.2f}, {size} (all rows: {origin(rows[0]['signature'], *rows)})"
-            )
+            parts.append(f"{statistics.mean(base):.2f}, {size} (all rows: {origin(*rows)})")
     return "<br>".join(parts)
 
 

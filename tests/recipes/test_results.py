@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from recipes import results
+from recipes.benchmarks import overview
 
 RECIPES = Path(results.__file__).parent
 README = "before\n<!-- written by results.py -->\nold\n<!-- end -->\nafter\n"
@@ -54,3 +55,10 @@ def test_the_readmes_show_the_stored_results(name: str) -> None:
     assert f"<!-- written by results.py -->\n{rows}<!-- end -->" in text
     overview = (RECIPES / "README.md").read_text(encoding="utf-8")
     assert f"| <!-- {name} -->{score}<!-- end --> |" in overview
+
+
+def test_the_bars_are_those_of_the_tables() -> None:
+    folder = RECIPES / "benchmarks"
+    drawn = overview.overview((folder / "results.md").read_text(encoding="utf-8"))
+    assert (folder / "overview.svg").read_text(encoding="utf-8") == drawn
+    assert drawn.count("<rect") == 1 + 6 + 6 + 3

@@ -71,7 +71,7 @@ LONGEST_HELD = 1 << 26
     "--input",
     "source",
     type=STDIN_OR_FILE,
-    help="File to read. See below for formats.  [default: stdin, -]",
+    help="File to read. Its formats are listed above.  [default: stdin, -]",
 )
 @click.option(
     "--output",
