@@ -95,6 +95,6 @@ def attend_newest(
     """
     query_RHK, key_RHK, value_RHV = parts_of([projected_RC], heads)
     for new_RHC, cached_BHMC in ((key_RHK, keys_BHMK), (value_RHV, values_BHMV)):
-        rows = new_RHC[: len(nodes_RH)].to(cached_BHMC.dtype).flatten(0, 1)
+        rows = new_RHC[: len(nodes_RH)].flatten(0, 1)
         cached_BHMC.view(-1, cached_BHMC.shape[3]).index_copy_(0, nodes_RH.flatten(), rows)
     return seen.attend(query_RHK, keys_BHMK, values_BHMV)

@@ -107,16 +107,13 @@ class Masked:
         """Return [R, H x V]: the attention of each row over its nodes, by products with all nodes."""
         if not self.parts:
             query_BHNK = self.rows.spread(query_RHK).transpose(1, 2)
-            keys, values = (
-                x[:, :, : self.bias.shape[3]].to(query_RHK.dtype) for x in (keys_BHMK, values_BHMV)
-            )
+            keys, values = (x[:, :, : self.bias.shape[3]] for x in (keys_BHMK, values_BHMV))
             mixed_BHNV = F.scaled_dot_product_attention(query_BHNK, keys, values, attn_mask=self.bias)
             return self.rows.gathered(mixed_BHNV.transpose(1, 2))
         query_BNHK = self.rows.spread(query_RHK * query_RHK.shape[-1] ** -0.5)
         mixed_BNHV = query_BNHK.new_empty(*query_BNHK.shape[:3], values_BHMV.shape[3])
         for part, longest in self.parts:
-            keys = keys_BHMK[part, :, :longest].to(query_BNHK.dtype)
-            values = values_BHMV[part, :, :longest].to(query_BNHK.dtype)
+            keys, values = keys_BHMK[part, :, :longest], values_BHMV[part, :, :longest]
             scores_BHNM = query_BNHK[part].transpose(1, 2) @ keys.mT
             weights_BHNM = scores_BHNM.add_(self.bias[part, :, :, :longest]).softmax(-1)
             mixed_BNHV[part] = (weights_BHNM @ values).transpose(1, 2)

@@ -10,10 +10,9 @@ from nmt_cli.runtime.kernels.families import usable
 from nmt_cli.runtime.kernels.loading import compiled_kernels
 
 
-def relu_linear(x: Tensor, linear: nn.Module) -> Tensor:
-    """Return [..., F]: the ReLU of `linear`, an `nn.Linear` or a module that replaces it."""
-    has_bias = isinstance(linear, nn.Linear) and linear.bias is not None
-    if not (usable("pointwise", x.device) and isinstance(linear, nn.Linear) and has_bias):
+def relu_linear(x: Tensor, linear: nn.Linear) -> Tensor:
+    """Return [..., F]: the ReLU of a linear layer."""
+    if not usable("pointwise", x.device) or linear.bias is None:
         # In place: the backward pass needs only the result, and no other code uses the input.
         return F.relu_(linear(x))
     from nmt_cli.model.pointwise import gpu_relu_and_dropout  # Triton is missing on machines without a GPU
