@@ -62,6 +62,11 @@ class Inputs:
         """Copy the input of a stack. The weights of a model may be a mapped file, which others change."""
         return Inputs(_array(side.matrix).copy(), side.scale, deepcopy(side.positions), deepcopy(acting))
 
+    def refuse_longer(self, tokens: int) -> None:
+        """Raise `UserError` if not all of `tokens` tokens have a position."""
+        if self.added:
+            self.added.table_for(torch.arange(tokens), tokens)
+
     def embedding(self, kernels: Any, longest: int, used: int, distances: Tensor) -> Any:
         """Return `steps.Embedding` for sentences of at most `longest` tokens, of which the first `used` need
         positions. `distances` are those of relative positions."""
@@ -108,6 +113,11 @@ class Packed:
         return self.model.config.width if self.model.config.decoder_history == "ssru" else self.source
 
     @property
+    def int8(self) -> bool:
+        """True if the weights have 8 bits."""
+        return self.matrices[0].dtype == np.int8
+
+    @property
     def widest(self) -> int:
         """Maximum outputs of a matrix inside the layers."""
         return int(self.weights.matrices[:-1, 2].max())
@@ -121,8 +131,8 @@ class Packed:
         return self.kernels.Task(self.encoder, norm, embedding, start=-1, steps=0)
 
     def extending(self, longest: int, steps: int) -> Any:
-        """Return `steps.Task` to extend hypotheses, to at most `longest` tokens. Their caps keep them within
-        learned positions."""
+        """Return `steps.Task` to extend hypotheses, to at most `longest` tokens. The search refuses caps
+        beyond learned positions."""
         config, start = self.model.config, self.model.start
         embedding = self.inputs[1].embedding(self.kernels, longest, 1, torch.arange(1 - longest, 1))
         norm = 2 * config.encoder_layers + 1 if config.norm == "pre" else -1

@@ -68,6 +68,9 @@ class EngineSearch:
         model, state = self._packed.model, self._state
         sources = [model.source_vocabulary.ended(sentence.tokens) for sentence in sentences]
         caps = self._config.caps([len(sentence.tokens) for sentence in sentences], model.config.limit)
+        # A prefix must fit, even if the settings allow fewer tokens.
+        caps = [max(cap, one.least_tokens) for cap, one in zip(caps, sentences, strict=True)]
+        self._packed.inputs[1].refuse_longer(max(caps) + 1)  # with an end token
         free = [place for place, sentence in enumerate(self._sentences) if not sentence]
         places = [*free, *range(len(self._sentences), len(self._sentences) + len(sentences))][
             : len(sentences)
@@ -89,8 +92,7 @@ class EngineSearch:
                 joins = [] if sentence.placeholders.join is None else [sentence.placeholders.join]
                 symbols = np.array([*sentence.placeholders.symbols, *joins], np.int64)
                 self._rules = self._rules._replace(symbols=symbols)
-            # A prefix must fit, even if the settings allow fewer tokens.
-            state.begin(place, sentence, max(cap, sentence.least_tokens), len(source))
+            state.begin(place, sentence, cap, len(source))
             self._sentences[place] = sentence
 
     def drop(self, numbers: Collection[int]) -> None:
