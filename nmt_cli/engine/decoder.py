@@ -39,10 +39,15 @@ search of the engine does not know."""
 Done = tuple[Sentence, list[Hypothesis]]
 
 
-def applies(config: SearchConfig) -> bool:
-    """Return whether the engine applies all settings that differ from their defaults."""
+def unknown(config: SearchConfig) -> list[str]:
+    """Return the names of settings that differ from their defaults and that the engine does not apply."""
     changed = (one.name for one in fields(config) if getattr(config, one.name) != _default(one))
-    return all(name in SETTINGS for name in changed)
+    return [name for name in changed if name not in SETTINGS]
+
+
+def may_use(models: int, device: torch.device, precision: Precision) -> bool:
+    """Return whether the engine can decode so many models together, if it knows their layers."""
+    return models == 1 and not is_gpu(device) and precision in ("fp32", "int8")
 
 
 def knows(sentence: Sentence) -> bool:
@@ -84,7 +89,7 @@ class Decoder:
             for model in models:
                 model.to(torch.float16 if precision == "fp16" else torch.bfloat16)
         exact = all(model.output_matrix.dtype == torch.float32 for model in models)
-        fits = len(models) == 1 and not is_gpu(device) and exact
+        fits = exact and may_use(len(models), device, precision)
         engine = packed(models[0], int8=precision == "int8") if fits else None
         if precision == "int8" and not engine:
             what = "an ensemble" if len(models) > 1 else "this model"
@@ -112,7 +117,7 @@ class Decoder:
             assert self.packed
             return Divided(EngineSearch(self.packed, config, threads), plain(look_every))
 
-        return translated(ensemble, config, queue, fast if self.packed and applies(config) else plain)
+        return translated(ensemble, config, queue, plain if unknown(config) or not self.packed else fast)
 
 
 class Divided:

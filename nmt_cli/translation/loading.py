@@ -15,7 +15,7 @@ from nmt_cli.checkpoints.finding import find_model
 from nmt_cli.checkpoints.model_folder import TERMS, LoadedModel, read_model
 from nmt_cli.decoding.config import SearchConfig, TranslateConfig
 from nmt_cli.decoding.ensemble import Ensemble
-from nmt_cli.engine.decoder import Decoder
+from nmt_cli.engine.decoder import Decoder, may_use, unknown
 from nmt_cli.engine.packing import KERNELS, Packed
 from nmt_cli.errors import Caution, UserError
 from nmt_cli.model.kernel_trials import Use
@@ -83,6 +83,7 @@ class Loaded:
             if glossary:
                 glossary.check(search, self.translator.tokenizers)
             Ensemble.of(self.models, search)  # raises UserError if the settings do not suit the models
+            _warn_of_fp32(self.decoder, search)
         return self.translator.options(search, aligned, glossary)
 
 
@@ -122,14 +123,15 @@ def load(
     with restored_threads(), ThreadPoolExecutor(1) as executor:
         if not is_gpu(device):
             set_own_threads(1)
-            # Compiled once, before worker processes are forked, and while this thread reads the weights.
-            compiled = executor.submit(prepare, KERNELS)
+        # Compiled once, before worker processes are forked, and while this thread reads the weights.
+        kernels = (KERNELS,) if may_use(len(paths), device, precision) else ()
+        compiled = executor.submit(prepare, *kernels)
         read = [read_model(folder, device) for folder in folders]
-        if not is_gpu(device):
-            compiled.result()
+        compiled.result()
         _refuse_different_vocabularies(paths, read)
         models = [model.transformer for model in read]
         decoder = Decoder.of(models, precision)
+    _warn_of_fp32(decoder, config.search)
     choose_kernels(models, device, FAMILIES if config.search.kernels == "plain" else ())
     Ensemble.of(models, config.search)  # raises UserError if the settings do not suit the models
     # Some model folders lack these values.
@@ -147,6 +149,17 @@ def load(
         workers = [partial(models_on, fixed, one, precision, {*refused}) for one in devices]
     annotates = all(TERMS in model.identity.trained_on for model in read)
     return Loaded(translator, decoder, workers, start, annotates)
+
+
+def _warn_of_fp32(decoder: Decoder, search: SearchConfig) -> None:
+    """Warn if the weights have 8 bits, but the settings of a search need those of 32 bits."""
+    if decoder.packed and decoder.packed.int8 and (names := unknown(search)):
+        settings = ", ".join(f"search.{name}" for name in names)
+        warnings.warn(
+            f"int8 does not apply with {settings}: translating in fp32, which is slower",
+            Caution,
+            stacklevel=2,
+        )
 
 
 def _refuse_different_vocabularies(paths: Sequence[Path], models: Sequence[LoadedModel]) -> None:

@@ -12,14 +12,14 @@ from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.decoding.search.hypotheses import PlaceholdersWanted, Sentence
 from nmt_cli.decoding.search.search import Search
 from nmt_cli.engine import decoder, packing
-from nmt_cli.engine.decoder import Decoder, Divided, applies, knows
+from nmt_cli.engine.decoder import Decoder, Divided, knows, unknown
 from nmt_cli.engine.search import EngineSearch
 from nmt_cli.errors import UserError
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.runtime.devices import Precision
 from tests.model.models import model_of
 from tests.model.test_variants import SMALL
-from tests.searching import plain, translate_sentences
+from tests.searching import SEARCHES, Prepare, plain, translate_sentences
 
 ENTRIES = 12
 PLAIN = Sentence(0, [5, 3, 8])
@@ -83,12 +83,22 @@ BY_PLAIN_SEARCH: dict[str, tuple[SearchConfig, Sentence]] = {
 @pytest.mark.parametrize("case", [*BY_ENGINE, *BY_PLAIN_SEARCH])
 def test_a_rule_that_the_engine_does_not_know_goes_to_the_plain_search(case: str, used: list[str]) -> None:
     config, sentence = (BY_ENGINE | BY_PLAIN_SEARCH)[case]
-    assert (applies(config) and knows(sentence)) == (case in BY_ENGINE)
+    assert (not unknown(config) and knows(sentence)) == (case in BY_ENGINE)
     actual = translate_sentences([small_model()], [sentence], config)
     assert used == ["EngineSearch" if case in BY_ENGINE else "Search"]
     (expected,) = translate_sentences([small_model()], [sentence], config, plain).values()
     for one, other in zip(actual[0] or [], expected or [], strict=True):
         assert one.tokens == other.tokens and one.score == pytest.approx(other.score, rel=1e-4)
+
+
+@pytest.mark.parametrize("prepare", SEARCHES.values(), ids=SEARCHES)
+def test_a_prefix_that_is_longer_than_learned_positions_is_refused(prepare: Prepare) -> None:
+    model = model_of(replace(SMALL, positions="learned", longest=20), ENTRIES).eval()
+    fits, longer = (replace(PLAIN, prefix=[5] * count) for count in (19, 20))
+    (found,) = translate_sentences([model], [fits], CONFIG, prepare).values()
+    assert found
+    with pytest.raises(UserError, match="a sentence has 21 tokens, but the model has only 20 positions"):
+        translate_sentences([model], [longer], CONFIG, prepare)
 
 
 def test_sentences_of_both_searches_share_a_batch(used: list[str]) -> None:

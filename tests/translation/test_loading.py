@@ -13,6 +13,7 @@ import torch
 
 from nmt_cli.decoding.config import SearchConfig, TranslateConfig
 from nmt_cli.engine.decoder import Decoder
+from nmt_cli.engine.packing import KERNELS
 from nmt_cli.errors import Caution, UserError
 from nmt_cli.model.kernel_trials import Use
 from nmt_cli.model.transformer import Transformer
@@ -56,6 +57,44 @@ def test_each_of_several_gpus_has_a_worker_that_loads_the_model_on_it(
     events.clear()
     pickle.loads(pickle.dumps(loaded.workers[1]))()
     assert events == [gpus[1], torch.device("meta")]  # a tensor has no number there
+
+
+def test_settings_that_int8_does_not_apply_with_are_one_caution(made_models: Path) -> None:
+    search = SearchConfig(repetition_penalty=1.5, no_repeat_ngram=3)
+    expected = (
+        "int8 does not apply with search.no_repeat_ngram, search.repetition_penalty: translating in fp32"
+    )
+    with pytest.warns(Caution, match=expected) as caught:
+        load([made_models / "copies"], TranslateConfig(search=search), Hardware("cpu", 1, 1, "int8"))
+    assert len(caught) == 1
+    loaded = load([made_models / "copies"], CONFIG, Hardware("cpu", 1, 1, "int8"))
+    with pytest.warns(Caution, match=expected) as caught:
+        loaded.options(search)
+    assert len(caught) == 1
+    load([made_models / "copies"], TranslateConfig(search=search), ON_CPU)
+
+
+@pytest.mark.parametrize(
+    ("names", "precision", "expected"),
+    [
+        (["copies"], None, [KERNELS]),
+        (["copies"], "int8", [KERNELS]),
+        (["copies"], "bf16", []),
+        (["copies", "loops"], None, []),
+    ],
+)
+def test_kernels_are_compiled_for_models_that_the_engine_may_decode(
+    names: list[str],
+    precision: Precision | None,
+    expected: list[str],
+    made_models: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    prepared: list[str] = []
+    monkeypatch.setattr(loading, "prepare", lambda *kernels: prepared.extend(kernels))
+    monkeypatch.setattr("nmt_cli.engine.decoder.translating_precisions", lambda device: [precision or "fp32"])
+    load([made_models / name for name in names], CONFIG, Hardware("cpu", 1, 1, precision))
+    assert prepared == expected
 
 
 def test_several_models_translate_together(made_models: Path) -> None:
