@@ -11,8 +11,8 @@ from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.decoding.search.hypotheses import Hypothesis, PlaceholdersWanted, Sentence
 from nmt_cli.decoding.search.terms import (
     NOTHING,
-    Progress,
     Term,
+    TermProgress,
     TermsRule,
     WordParts,
     progress,
@@ -33,7 +33,7 @@ def wanted(terms: Terms) -> tuple[Term, ...]:
     return tuple(tuple(map(tuple, forms)) for forms in terms)
 
 
-def progress_of(paths: Sequence[Sequence[int]], terms: Terms, parts: WordParts) -> Progress:
+def progress_of(paths: Sequence[Sequence[int]], terms: Terms, parts: WordParts) -> TermProgress:
     """Return the progress of hypotheses of equal length."""
     rows = np.array([(NOTHING, *path) for path in paths])
     return progress(rows, [wanted(terms)] * len(rows), parts)

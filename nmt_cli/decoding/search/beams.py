@@ -48,7 +48,7 @@ class LengthRule:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class Continuations:
     """The continuations chosen in one step: up to E that finish and N that stay live, per sentence.
 
     A continuation is a parent slot of the same sentence and a token. A total of -inf marks an unused entry.
@@ -151,17 +151,17 @@ class Beams:
         rows = torch.from_numpy(sentences * totals.shape[1] + slots)
         return rows.to(self.totals.device), torch.from_numpy(newest).to(self.totals.device)
 
-    def follow(self, choice: Choice, rule: LengthRule, waits: bool = True) -> None:
+    def follow(self, chosen: Continuations, rule: LengthRule, waits: bool = True) -> None:
         """Extend the hypotheses as chosen, and add those that finish to the K best by the score of `rule`.
 
         The tensors must have space for two more tokens. Without `waits`, the host does not wait for the
         device.
         """
-        self.ended = self.ended + (choice.ended_totals > -torch.inf).sum(1)
-        self._end(choice.ended_totals, choice.ended_parents, rule, waits)
-        self.tokens = _grown(self.tokens, choice.live_parents, choice.live_tokens, self.ages)
-        self.token_totals = _grown(self.token_totals, choice.live_parents, choice.live_totals, self.ages)
-        self.totals = choice.live_totals
+        self.ended = self.ended + (chosen.ended_totals > -torch.inf).sum(1)
+        self._end(chosen.ended_totals, chosen.ended_parents, rule, waits)
+        self.tokens = _grown(self.tokens, chosen.live_parents, chosen.live_tokens, self.ages)
+        self.token_totals = _grown(self.token_totals, chosen.live_parents, chosen.live_totals, self.ages)
+        self.totals = chosen.live_totals
         self.ages = self.ages + 1
 
     def give_up_hopeless(self, rule: LengthRule, reach: float) -> None:

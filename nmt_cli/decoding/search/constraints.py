@@ -1,15 +1,20 @@
 """Rules about the next token that depend on the tokens of a hypothesis.
 
+A new rule is a function here, with a line in `rules_for`, and a setting in `config.py` or a field of
+`Sentence`. The engine does not know the setting or field, so searches with it take the plain path.
+
 R rows, each a hypothesis with T tokens, and V entries of the vocabulary. A rule overwrites log-probabilities
 of the next token, [R, V]: -inf forbids it. If all tokens are forbidden, the hypothesis ends.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
 
+from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.decoding.search.hypotheses import Bans, BatchItem
 
 
@@ -36,6 +41,18 @@ class History:
 
 Rule = Callable[[Tensor, History, int], None]
 """Changes log-probabilities of the next token in place, given the rows and the id of the end token."""
+
+
+def rules_for(config: SearchConfig, items: Sequence[BatchItem]) -> list[Rule]:
+    """Return the rules that the settings or the sentences of a batch ask for, in the order of applying."""
+    rules = list[Rule]()
+    if config.no_repeat_ngram:
+        rules.append(partial(forbid_repeated_ngrams, size=config.no_repeat_ngram))
+    if any(item.bans for item in items):
+        rules.append(forbid_banned_sequences)
+    if any(item.sentence.placeholders for item in items):
+        rules.append(require_placeholders)
+    return rules
 
 
 def forbid_repeated_ngrams(log_probs_RV: Tensor, history: History, end: int, size: int) -> None:

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from nmt_cli.decoding.config import SearchConfig
-from nmt_cli.decoding.search.beams import Choice
+from nmt_cli.decoding.search.beams import Continuations
 
 
-def best(log_probs_RV: Tensor, rows_R: Tensor, totals_BN: Tensor, end: int) -> Choice:
+def best(log_probs_RV: Tensor, rows_R: Tensor, totals_BN: Tensor, end: int) -> Continuations:
     """Choose the best continuations of each sentence: N that stay live, and those that finish.
 
     A continuation by `end` finishes if among the N best of the sentence, and is left out otherwise. With one
@@ -38,12 +38,12 @@ def best(log_probs_RV: Tensor, rows_R: Tensor, totals_BN: Tensor, end: int) -> C
     live, order = totals.masked_fill(ends, -torch.inf).topk(slots)
     if slots == 1:
         live = live.masked_fill(ended > -torch.inf, -torch.inf)
-    return Choice(ended, parents[:, :slots], live, parents.gather(1, order), tokens.gather(1, order))
+    return Continuations(ended, parents[:, :slots], live, parents.gather(1, order), tokens.gather(1, order))
 
 
 def drawn(
     log_probs_RV: Tensor, rows_R: Tensor, totals_BN: Tensor, draws_R: Tensor, config: SearchConfig, end: int
-) -> Choice:
+) -> Continuations:
     """Draw one continuation of each hypothesis by its random number in [0, 1). The token `end` finishes.
 
     `temperature`, `top_k` and `top_p` of `config` change the probabilities of the draw. Totals add the
@@ -69,7 +69,7 @@ def drawn(
     ends = chosen.view_as(totals_BN) == end
     parents = torch.arange(totals.shape[1], device=totals.device).expand_as(totals)
     ended, live = (totals.masked_fill(excluded, -torch.inf) for excluded in (~ends, ends))
-    return Choice(ended, parents, live, parents, chosen.view_as(totals_BN))
+    return Continuations(ended, parents, live, parents, chosen.view_as(totals_BN))
 
 
 def random_draws(

@@ -6,7 +6,6 @@ B sentences have N slots each. The R rows of a step are the slots that take a to
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -15,13 +14,7 @@ from torch import Tensor
 
 from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.decoding.search.beams import Beams
-from nmt_cli.decoding.search.constraints import (
-    History,
-    Rule,
-    forbid_banned_sequences,
-    forbid_repeated_ngrams,
-    require_placeholders,
-)
+from nmt_cli.decoding.search.constraints import History, rules_for
 from nmt_cli.decoding.search.expansion import random_draws
 from nmt_cli.decoding.search.hypotheses import BatchItem
 from nmt_cli.decoding.search.terms import NOTHING, TermsRule, largest, progress, word_parts
@@ -111,21 +104,11 @@ class Planner:
     def _history(
         self, items: Sequence[BatchItem], beams: Beams, rows_R: Tensor, sentences_R: NDArray[np.int64]
     ) -> History | None:
-        """Return the tokens of each row and the rules about tokens, or None without rules.
-
-        The rules are no repeated n-grams, banned sequences and placeholders.
-        """
-        config, rules = self._config, list[Rule]()
-        if config.no_repeat_ngram:
-            rules.append(partial(forbid_repeated_ngrams, size=config.no_repeat_ngram))
-        if any(item.bans for item in items):
-            rules.append(forbid_banned_sequences)
-        if any(item.sentence.placeholders for item in items):
-            rules.append(require_placeholders)
-        if not rules:
+        """Return the tokens of each row and the rules about tokens, or None without rules."""
+        if not (rules := rules_for(self._config, items)):
             return None
         tokens_RT = beams.tokens.flatten(0, 1)[rows_R]
-        ages_R = beams.ages[rows_R // config.slots]
+        ages_R = beams.ages[rows_R // self._config.slots]
         return History(rules, tokens_RT, ages_R, [items[number] for number in sentences_R.tolist()])
 
     def _terms(

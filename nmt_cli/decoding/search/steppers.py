@@ -37,17 +37,17 @@ class Stepper:
         all of a sentence with `beam` finished ones."""
         config, log_probs_RV = self._config, self._log_probs(plan, caches)
         if plan.draws_R is None:
-            choice = best(log_probs_RV, plan.rows_R, beams.totals, self._end)
+            chosen = best(log_probs_RV, plan.rows_R, beams.totals, self._end)
         else:
             draws_R = _on(log_probs_RV.device, plan.draws_R)
-            choice = drawn(log_probs_RV, plan.rows_R, beams.totals, draws_R, config, self._end)
-        beams.follow(choice, self._length_rule, self._waits)
+            chosen = drawn(log_probs_RV, plan.rows_R, beams.totals, draws_R, config, self._end)
+        beams.follow(chosen, self._length_rule, self._waits)
         if not config.sample:  # samples do not compete
             beams.give_up_hopeless(self._length_rule, config.reach)
             if config.stop_early:
                 beams.give_up_where_enough_ended(config.beam)
         for cache in caches:
-            cache.reorder(choice.live_parents, beams.in_use)
+            cache.reorder(chosen.live_parents, beams.in_use)
 
     def _log_probs(self, plan: StepPlan, caches: Caches) -> Tensor:
         """Extend the caches. Return [R, V]: log-probabilities of the next token, -inf if forbidden.

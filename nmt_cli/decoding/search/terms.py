@@ -64,7 +64,7 @@ def word_parts(entries: tuple[str, ...]) -> WordParts:
     return WordParts(last, first)
 
 
-class Progress(NamedTuple):
+class TermProgress(NamedTuple):
     """What hypotheses have of the terms."""
 
     complete_R: Ints
@@ -90,7 +90,7 @@ class Progress(NamedTuple):
     """Number of tokens at the end that begin a form, after each next token. 0 if it completes the form."""
 
 
-def progress(paths_RT: Ints, terms_R: Sequence[Sequence[Term]], parts: WordParts) -> Progress:
+def progress(paths_RT: Ints, terms_R: Sequence[Sequence[Term]], parts: WordParts) -> TermProgress:
     """Return what hypotheses have of the terms. `paths_RT` ends with their tokens, at least one column."""
     rows_P, tokens_PL, sizes_P, terms_P, largest_P = _pairs(terms_R)
     length, longest = paths_RT.shape[1], tokens_PL.shape[1]
@@ -124,7 +124,7 @@ def progress(paths_RT: Ints, terms_R: Sequence[Sequence[Term]], parts: WordParts
     at_risk_R = np.where(safe_RK, 0, sizes_RK).sum(1)
     # In a vocabulary with parts of words, a token may have to end a word before a form.
     at_risk_R += (at_risk_R > 0) & parts.open_V.any()
-    return Progress(
+    return TermProgress(
         complete_R=complete_RK.sum(1),
         missing_R=(sizes_RK * ~complete_RK).sum(1) > 0,
         at_risk_R=at_risk_R,
@@ -163,7 +163,7 @@ class Candidates(NamedTuple):
     tokens_C: Ints
     log_probs_C: NDArray[np.float32]
     lengths_C: Ints
-    """As `lengths_N` of `Progress`, or -1 for a token that is not of a form."""
+    """As `lengths_N` of `TermProgress`, or -1 for a token that is not of a form."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +180,7 @@ class TermsRule:
     tight_R: Bools
     """Whether the room before the end token is just enough for the terms at risk."""
 
-    progress: Progress
+    progress: TermProgress
     parts: WordParts
     slots: int
     """Maximum number of hypotheses of a sentence."""

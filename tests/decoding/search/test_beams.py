@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nmt_cli.decoding.config import Rule
-from nmt_cli.decoding.search.beams import BLOCK, Beams, Choice, LengthRule
+from nmt_cli.decoding.search.beams import BLOCK, Beams, Continuations, LengthRule
 
 SUM = LengthRule("power", 0.0)
 MEAN = LengthRule("power", 1.0)
@@ -17,9 +17,9 @@ def begun(sentences: int = 1, slots: int = 2, best: int = 2, cap: int = 10, piec
     return Beams.begin(torch.full((sentences,), cap), torch.full((sentences,), pieces), slots, 1, best)
 
 
-def chosen(ended: list[float], live: list[float], tokens: list[int], parents: list[int]) -> Choice:
+def chosen(ended: list[float], live: list[float], tokens: list[int], parents: list[int]) -> Continuations:
     """Return the choice of one step of a single sentence. Finished hypotheses have parents 0, 1, ..."""
-    return Choice(
+    return Continuations(
         torch.tensor([ended]),
         torch.arange(len(ended))[None],
         torch.tensor([live]),
