@@ -86,8 +86,13 @@ class Masked:
     def of(
         rows: Rows, seen_BNM: Tensor, dtype: torch.dtype, part: int, bias_BHM: Tensor | None = None
     ) -> Masked:
-        """Return the mask for scores in `dtype`. Compute `part` sentences at once. If `part` is 0, use one
-        call of PyTorch's own attention instead of six operations. Add `bias_BHM` to scores of seen nodes."""
+        """Return the mask of a step for scores in `dtype`.
+
+        seen_BNM: True for each node that the row of a slot sees.
+        part: the number of sentences to compute at once. 0 is one call of PyTorch's own attention instead of
+            six operations.
+        bias_BHM: numbers to add to the scores of seen nodes.
+        """
         sentences, _, nodes = seen_BNM.shape
         bias = torch.zeros(seen_BNM.shape, dtype=dtype, device=seen_BNM.device)[:, None]
         if bias_BHM is not None:

@@ -52,11 +52,16 @@ class Part:
 def average(
     folders: Sequence[Path], out: Path, file: str | None = None, about: About = NO_FACTS
 ) -> list[Part]:
-    """Write the mean of the models in `folders` to model folder `out`. Return the averaged models, in order.
-    `file` names the weights in each folder. None means the moving averages (EMA) if all folders have one,
-    else the weights. `about` adds facts to the model card. Take settings that may differ, such as dropout,
-    from the last model. Raise `UserError` if a model is damaged, if two models do not match, or if
-    `check_replaceable` refuses `out`."""
+    """Write the mean of several models as the model folder `out`. Return the averaged models, in order.
+
+    folders: model folders of the same shape and vocabulary.
+    file: the weights file to average in each folder. None is the moving averages (EMA) if all folders have
+        one, and the weights otherwise.
+    about: facts for the model card.
+
+    Settings that may differ between models, such as dropout, are those of the last one. Raise `UserError`
+    if a model is damaged, if two do not match, or if `out` may not be replaced.
+    """
     check_replaceable(out, folders)
     has_ema = all((folder / EMA).exists() for folder in folders)
     parts = read_parts(folders, file or (EMA if has_ema else WEIGHTS))
@@ -76,8 +81,11 @@ def average(
 
 
 def _weights_text(parts: Sequence[Part]) -> str:
-    """Return a text for the card: "step 5", "mean of steps 1, 2", or without steps "mean of 2 models" or
-    "those of another model". For EMA files, "moving average (EMA) of weights" replaces "mean"."""
+    """Return the origin of the weights for the card: "step 5", or "mean of steps 1, 2".
+
+    Without steps it is "mean of 2 models", or "those of another model". "Moving average (EMA) of weights"
+    replaces "mean" for EMA files.
+    """
     kind = "moving average (EMA) of weights" if parts[0].file == EMA else "mean"
     steps = [part.step for part in parts if part.step is not None]
     if len(steps) < len(parts):
@@ -94,8 +102,11 @@ def common_search(parts: Sequence[Part]) -> dict[str, Any]:
 
 
 def read_parts(folders: Sequence[Path], file: str = WEIGHTS) -> list[Part]:
-    """Return the verified descriptions of models, in order, without weights. `file` names each weights file.
-    Raise `UserError` if a model is damaged, or differs from the first in settings, vocabulary or tensors."""
+    """Return the verified descriptions of models, in order. Weights are not read.
+
+    `file` names the weights file in each folder. Raise `UserError` if a model is damaged, or if it differs
+    from the first in settings, vocabulary or tensors.
+    """
     parts: list[Part] = []
     for folder in folders:
         description = read_description(folder, CONFIG, FORMAT)
@@ -166,8 +177,11 @@ def _check_alike(first: Part, part: Part) -> None:
 
 
 def _entry(part: Part, trained_on: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `part` as an entry of `config.json`: its SHA-256 and step, and "ema" for an EMA file. If `part`
-    is an average, add its parts. Add a training record that differs from `trained_on`."""
+    """Return the entry of `config.json` for one of the averaged models.
+
+    It has the SHA-256 of the weights, the step, and "ema" for an EMA file. If the model is an average
+    itself, it also has its parts. A training record is added only if it differs from `trained_on`.
+    """
     origin = {key: part.description[key] for key in ("step", AVERAGED) if key in part.description}
     other = {} if part.identity.trained_on == trained_on else {"trained_on": part.identity.trained_on}
     ema = {"ema": True} if part.file == EMA else {}

@@ -92,8 +92,10 @@ NO_FACTS = About()
 
 
 def facts_of(folder: Path, model: LoadedModel) -> About:
-    """Return the recorded scores and licence of the model in `folder`. For a checkpoint, the scores are those
-    of its validation. Raise `UserError` if the record is damaged."""
+    """Return the recorded scores and licence of the model in `folder`.
+
+    The scores of a checkpoint are those of its validation. Raise `UserError` if the record is damaged.
+    """
     try:
         scores = converted(model.description.get(SCORES, {}), Mapping[str, tuple[Score, ...]])
     except UserError:
@@ -167,8 +169,10 @@ def complete_export(folder: Path, form: str, identity: Identity, about: About, l
 
 
 def _metadata(form: str, recipe: Recipe, about: About, licence: str) -> dict[str, Any]:
-    """Return the metadata of the Hub's model cards: languages, library, licence and scores if there are any.
-    Leave out a language without a code of two or three letters."""
+    """Return the metadata of a card of the Hub: languages, library, licence, and scores if there are any.
+
+    A language without a code of two or three letters is left out.
+    """
     codes = dict.fromkeys(iso_code(lang) for lang in (recipe.source_lang, recipe.target_lang))
     metadata: dict[str, Any] = {
         "language": [code for code in codes if re.fullmatch("[a-z]{2,3}", code)],
@@ -212,9 +216,11 @@ def _scores(scores: Mapping[str, Sequence[Score]]) -> str:
 
 
 def _data_and_limits(trained_on: Mapping[str, Any], licence: str) -> tuple[str, str]:
-    """Return two paragraphs in Markdown: the corpora of a training record ("Unknown." if they are missing or
-    of another form) with their licence, and the limits of the model. State that long lines are split only if
-    the record has the length."""
+    """Return two paragraphs in Markdown: the corpora with their licence, and the limits of the model.
+
+    The corpora are those of the training record, or "Unknown." without a readable one. The limits say that
+    long lines are split only if the record has the length.
+    """
     try:
         inputs = [
             (part["role"], part["name"], int(part["pairs"]), [file["sha256"] for file in part["files"]])

@@ -18,8 +18,11 @@ def newest(run: Path, count: int) -> list[Path]:
 
 
 def best(run: Path, count: int) -> list[Path]:
-    """Return the `count` checkpoints with the best validation scores, best first. Of equal scores, the newer
-    is better. If fewer have a score, warn and return only these. Without any score, raise `UserError`."""
+    """Return the `count` checkpoints with the best validation scores, best first.
+
+    Of equal scores, the newer is better. If fewer checkpoints have a score, warn and return only these.
+    Raise `UserError` if none has one.
+    """
     existing = checkpoints(run)
     # The newest checkpoint has the scores of all validations, also of steps that were removed.
     scores = read_state([*existing.values()][-1]).get("scores", {}) if existing else {}
@@ -35,8 +38,10 @@ def best(run: Path, count: int) -> list[Path]:
 
 
 def named(paths: Sequence[Path]) -> list[Path]:
-    """Return the model folder of each path, in order, with links such as `best` resolved. Raise `UserError`
-    if a path is not a model, or if two paths lead to one folder."""
+    """Return the model folder of each path, in order. Links such as `best` are resolved.
+
+    Raise `UserError` if a path is not a model, or if two paths lead to one folder.
+    """
     found = [find_model(path) for path in paths]
     folders = [folder.resolve() if folder.is_symlink() else folder for folder in found]
     for number, folder in enumerate(folders):
@@ -46,8 +51,12 @@ def named(paths: Sequence[Path]) -> list[Path]:
 
 
 def _too_few(run: Path, kind: str, steps: Sequence[int], option: str, count: int) -> UserError:
-    """Return, not raise, the error that only `steps` exist instead of `count` checkpoints. `option` names the
-    setting, "last" or "best". `kind` is a plural, as in "no checkpoints"."""
+    """Return the error that a run has only the checkpoints of `steps`.
+
+    kind: a plural, as in "no checkpoints".
+    option: "last" or "best", the end of the setting that keeps more of them.
+    count: the number that the user asked for.
+    """
     numbers = ", ".join(map(str, steps))
     present = f"{kind} of steps {numbers} only" if steps else f"no {kind}"
     remedy = f"Use --{option} {len(steps)}" if steps else "Name models instead"

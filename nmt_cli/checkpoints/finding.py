@@ -30,8 +30,11 @@ def checkpoints(run: Path) -> dict[int, Path]:
 
 
 def find_model(path: Path) -> Path:
-    """Return a model folder `path` unchanged. For a run, return the link `best`, else `last`, else the newest
-    checkpoint. Raise `UserError` for any other path, such as a model of another toolkit."""
+    """Return the folder of the model at `path`: a model folder itself, or one of a run folder.
+
+    For a run, it is the link `best`, else `last`, else the newest checkpoint. Raise `UserError` for any
+    other path, such as a model of another toolkit.
+    """
     refuse_foreign_model(path)
     for folder in (path, path / BEST, path / LAST):
         if (folder / CONFIG).is_file():
@@ -47,8 +50,10 @@ def find_model(path: Path) -> Path:
 
 
 def languages_of(path: Path) -> tuple[str, str]:
-    """Return source and target language of a model, checkpoint or run folder without reading the weights.
-    Raise `UserError` if there is no model, or if its `config.json` is damaged."""
+    """Return the source and target language of a model, checkpoint or run folder. The weights are not read.
+
+    Raise `UserError` if there is no model, or if its `config.json` is damaged.
+    """
     file = find_model(path) / CONFIG
     try:
         languages = parsed_json(read_ordinary(file))["languages"]

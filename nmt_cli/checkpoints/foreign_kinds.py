@@ -69,8 +69,11 @@ def remedy(kind: ForeignKind, path: Path) -> str:
 
 
 def foreign_kind(path: Path) -> ForeignKind | None:
-    """Return the kind of the model file or folder at `path`, or None for ours and anything else. In a folder
-    with a description of Hugging Face, but weights in another format only, return that format."""
+    """Return the kind of the model of another toolkit at `path`, a file or folder, or None.
+
+    A folder may have a description of Hugging Face, but weights in another format only. Then it is of that
+    format.
+    """
     files = [path, *(path.iterdir() if path.is_dir() else ())]
     kinds = {_kind_of_file(file) for file in files} - {None}
     if len(kinds) > 1 and not any(file.suffix in (".safetensors", ".bin") for file in files):

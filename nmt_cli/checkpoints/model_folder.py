@@ -109,8 +109,12 @@ def write_model(
     origin: Mapping[str, Any],
     ema: Mapping[str, Tensor] | None = None,
 ) -> None:
-    """Write `config.json`, the tokenisers, the weights `tensors` and their moving average `ema` to `folder`,
-    which exists. `origin` has more keys for `config.json`, such as the training step."""
+    """Write a model into `folder`, which exists.
+
+    tensors: the weights by name.
+    origin: more keys for `config.json`, such as the training step.
+    ema: the moving average of the weights, if there is one.
+    """
     write_tensors(folder / WEIGHTS, tensors)
     if ema:
         write_tensors(folder / EMA, ema)
@@ -134,8 +138,11 @@ def write_model(
 
 
 def read_model(folder: Path, device: torch.device | str = "cpu") -> LoadedModel:
-    """Return the model in `folder` on `device`, in evaluation mode. If there is a moving average, use it as
-    weights. Raise `UserError` if a file is missing or damaged, or if weights and settings do not match."""
+    """Return the model in `folder` on `device`, in evaluation mode.
+
+    If there is a moving average of the weights, it is used instead of them. Raise `UserError` if a file is
+    missing or damaged, or if weights and settings do not match.
+    """
     description = read_description(folder, CONFIG, FORMAT)
     identity = read_identity(folder, description)
     path = weights_path(folder, description)
@@ -181,8 +188,11 @@ def weights_path(folder: Path, description: Mapping[str, Any]) -> Path:
 
 
 def read_identity(folder: Path, description: Mapping[str, Any]) -> Identity:
-    """Return the identity of the model in `folder`, whose verified `config.json` is `description`. Raise
-    `UserError` if its settings, training record or tokenisers are invalid."""
+    """Return the description of the model in `folder` without its weights.
+
+    `description` is its verified `config.json`. Raise `UserError` if the settings, the training record or
+    the tokenisers are invalid.
+    """
     try:
         config = section_of(ModelConfig, description["model"])
         fingerprint, trained_on = description["tokenizer"], description["trained_on"]
@@ -205,9 +215,11 @@ def read_identity(folder: Path, description: Mapping[str, Any]) -> Identity:
 
 
 def shareable(trained_on: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a training record without the folders of its files, which may name users and projects, and
-    without the filters of corpora, which may name files and commands. Leave records of another form as they
-    are."""
+    """Return a training record without what may name users, projects, files and commands.
+
+    These are the folders of its files and the filters of its corpora. A record of another form is returned
+    as it is.
+    """
     try:
         inputs = [
             {name: value for name, value in part.items() if name != "filters"}
@@ -221,8 +233,11 @@ def shareable(trained_on: Mapping[str, Any]) -> dict[str, Any]:
 
 @torch.no_grad()
 def load_weights(model: Transformer, tensors: Mapping[str, Tensor], path: Path) -> None:
-    """Copy `tensors` by name into `model` as fp32. On the meta device, make `tensors` the weights themselves.
-    Raise `UserError` if names, shapes or dtypes do not fit, or a value is not finite."""
+    """Copy `tensors` by name into `model` as fp32.
+
+    If `model` is on PyTorch's meta device, `tensors` become its weights without a copy. Raise `UserError` if
+    names, shapes or dtypes do not fit, or if a value is not finite.
+    """
     parameters = weights(model)
     _refuse_other_shapes(_shapes_of(parameters), _shapes_of(tensors), path)
     for name, parameter in parameters.items():

@@ -63,8 +63,11 @@ class Checkpoint:
 
 
 def save_checkpoint(run: Path, identity: Identity, checkpoint: Checkpoint) -> Path:
-    """Write a checkpoint completely or not at all, and return its folder. Replace a checkpoint of the same
-    step. Point the link `last` to the new folder. Raise `UserError` if writing fails."""
+    """Write a checkpoint completely or not at all, and return its folder.
+
+    A checkpoint of the same step is replaced. The link `last` then points to the new folder. Raise
+    `UserError` if writing fails.
+    """
     path = run / CHECKPOINTS / f"step-{checkpoint.step:08d}"
     with folder_written_whole(path) as folder:
         _write_files(folder, identity, checkpoint)
@@ -73,8 +76,11 @@ def save_checkpoint(run: Path, identity: Identity, checkpoint: Checkpoint) -> Pa
 
 
 def try_saving(run: Path, identity: Identity, checkpoint: Checkpoint) -> int:
-    """Write a checkpoint to a temporary folder in `run`, read it back and remove it. Return the size in
-    bytes. Raise `UserError` if the disk is full, or if the values read differ from the values written."""
+    """Write a checkpoint to a temporary folder in `run`, read it back and remove it. Return its size.
+
+    The size is in bytes. A run does this before the first step, so that it does not train for hours and then
+    fail to save. Raise `UserError` if the disk is full, or if the values read differ from those written.
+    """
     checkpoint_folders = run / CHECKPOINTS
     with reporting_full_disk(checkpoint_folders):
         checkpoint_folders.mkdir(exist_ok=True)
@@ -106,8 +112,11 @@ def _check_same(path: Path, tensors: Mapping[str, Tensor]) -> None:
 
 
 def read_state(folder: Path) -> dict[str, Any]:
-    """Return the content of a checkpoint's `state.json`. Raise `UserError` if the file is missing or invalid,
-    or has another step than `config.json` or the folder's name."""
+    """Return the content of a checkpoint's `state.json`.
+
+    Raise `UserError` if the file is missing or invalid. Raise it too if `config.json` or the folder's name
+    has another step, as after copying the files of two checkpoints into one folder.
+    """
     state = read_description(folder, STATE, FORMAT)
     if OPTIMIZER not in state["files"]:
         raise damaged(folder / STATE, "it is another file of a checkpoint")

@@ -38,8 +38,10 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
-    """Return the tensors of a safetensors file by name, mapped into memory on the CPU. Raise `UserError` if
-    the file is damaged, a pipe or a device. Raise `OSError` if reading fails."""
+    """Return the tensors of a safetensors file by name, mapped into memory on the CPU.
+
+    Raise `UserError` if the file is damaged, a pipe or a device, and `OSError` if reading fails.
+    """
     with plain_errors(path), ordinary(path) as name:
         return load_file(name)
 
@@ -52,8 +54,11 @@ def tensor_shapes(path: Path) -> dict[str, list[int]]:
 
 @contextmanager
 def plain_errors(path: Path) -> Iterator[None]:
-    """In the block, turn a library's error into `OSError` if its message has a system's error number. Turn
-    other errors into a `UserError` that `path` is damaged. Raise `OSError` if `path` is missing."""
+    """In the block, replace errors of safetensors by clear ones that name `path`.
+
+    Raise `OSError` if the message has an error number of the system, and if `path` is missing. Otherwise
+    raise `UserError` that the file is damaged.
+    """
     try:
         yield
     except FileNotFoundError:
@@ -78,8 +83,11 @@ def write_description(folder: Path, name: str, description: Mapping[str, Any], c
 
 
 def read_description(folder: Path, name: str, format_version: int) -> dict[str, Any]:
-    """Return the content of the JSON file `name`, without its checksum. Raise `UserError` if the JSON file or
-    a file listed in it is missing or damaged. Raise `UserError` too for another format or a missing key."""
+    """Return the content of the JSON file `name` in `folder`, without its checksum.
+
+    Raise `UserError` if the file, or a file that it lists, is missing or damaged. Raise it too if the format
+    is not `format_version`, or if a required key is missing.
+    """
     path = folder / name
     try:
         description = parsed_json(read_ordinary(path))

@@ -45,9 +45,11 @@ SEARCH: Mapping[str, Any] = {**ctranslate2.SEARCH, "length_penalty": PENALTY}
 
 
 def read_package(path: Path, options: ImportOptions) -> Foreign:
-    """Return the model of a package of Argos Translate: an `.argosmodel`, a folder with one, or an installed
-    folder. Raise `UserError` for another package, a hostile or damaged file, or a model that nmt cannot
-    express."""
+    """Return the model of a package of Argos Translate.
+
+    `path` is an `.argosmodel`, a folder with one, or an installed folder. Raise `UserError` for another
+    package, for a hostile or damaged file, and for a model that nmt cannot express.
+    """
     packages = [] if (path / METADATA).is_file() else sorted(path.glob("*.argosmodel"))
     if len(packages) > 1:
         raise UserError(f"{path} has {len(packages)} packages. Name one of them, such as {packages[0]}.")
@@ -65,8 +67,11 @@ def read_package(path: Path, options: ImportOptions) -> Foreign:
 
 
 def model_folders(paths: Sequence[Path], show: Callable[[str], None]) -> list[Path]:
-    """Return a model folder for each of `paths`, which are models, packages, or folders of packages. Import a
-    package unless the cache has it, and `show` that. Raise `UserError` for an unsupported package."""
+    """Return a model folder for each of `paths`: models, packages of Argos Translate, or folders of packages.
+
+    A package is imported unless the cache has it. `show` gets a line about each import. Raise `UserError`
+    for a package that nmt does not support.
+    """
     folders = []
     for path in paths:
         is_folder = path.is_dir() and not _is_package(path)
@@ -81,8 +86,11 @@ def _is_package(path: Path) -> bool:
 
 
 def _imported(path: Path, show: Callable[[str], None]) -> Path:
-    """Return the model folder of a package in the cache. Its path contains a hash of the sizes and times of
-    the package's files, so that a changed package is imported again."""
+    """Return the model folder of a package in the cache, and import the package if it is not there.
+
+    The path has a hash of the sizes and times of the package's files, so that a changed package is imported
+    again.
+    """
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "nmt", "imported")
     path = path.resolve()
     files = [path] if path.is_file() else sorted(one for one in path.rglob("*") if one.is_file())
@@ -103,8 +111,10 @@ def _imported(path: Path, show: Callable[[str], None]) -> Path:
 
 
 def losses(model: LoadedModel) -> list[str]:
-    """Return a message for each feature of the model that Argos Translate lacks, or []. Start with the losses
-    of CTranslate2. Add a message if each side has its own SentencePiece model."""
+    """Return a message for each feature of the model that Argos Translate lacks, or [].
+
+    It lacks what CTranslate2 lacks, and a second SentencePiece model.
+    """
     recipe = model.identity.tokenizers.recipe
     messages = ctranslate2.losses(model)
     separate = not recipe.joint or recipe.own_models
@@ -136,9 +146,11 @@ def write(model: LoadedModel, folder: Path, precision: Precision) -> list[str]:
 
 
 def translate(folder: Path, lines: list[str]) -> list[str]:
-    """Return each line's translation by the package in `folder`, with the search settings of Argos
-    Translate, but in the precision of the package. Argos Translate computes in int8 by default, which changes
-    some translations. Replace each "_" by a space. Raise `UserError` if CTranslate2 is not installed."""
+    """Return each line's translation by the package in `folder`, with the search of Argos Translate.
+
+    It is computed in the precision of the package. Argos Translate itself computes in int8 by default, which
+    changes some translations. Raise `UserError` if CTranslate2 is not installed.
+    """
     with TemporaryDirectory() as unpacked:
         root = Path(unpacked)
         with zipfile.ZipFile(next(folder.glob("*.argosmodel"))) as package:

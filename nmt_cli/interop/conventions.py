@@ -37,8 +37,11 @@ by 2.5e-3)."""
 
 
 def text_losses(tokenizers: Tokenizers) -> list[str]:
-    """Return a message for each tokeniser feature that other toolkits lack, or []. Report Moses, split rare
-    pieces, and a symbol that does not begin with ">>". If the kind is not SentencePiece, report only that."""
+    """Return a message for each feature of the tokenisers that other toolkits lack, or [].
+
+    These are Moses, split rare pieces, and symbols that do not begin with ">>". For tokenisers of another
+    kind than SentencePiece, only the kind is reported.
+    """
     recipe = tokenizers.recipe
     if recipe.kind != "sentencepiece":
         return [f"the tokeniser is {recipe.kind}, not SentencePiece"]
@@ -53,11 +56,14 @@ def text_losses(tokenizers: Tokenizers) -> list[str]:
 
 
 def model_losses(config: ModelConfig, *, modern: bool = False, **supported: object) -> list[str]:
-    """Return a message for each setting that another toolkit's models cannot have, or []. Require windows of
-    0, `decoder_history` "attention", and a known `start`. `supported` maps more settings to the required
-    value, or to a tuple of the values that the toolkit has. Without `modern`, require `d_k` and `d_v` of
-    width / heads, and the paper's norms, feed-forward layers and scale of embeddings, but allow an epsilon up
-    to `LARGEST_EPSILON`."""
+    """Return a message for each setting that a toolkit's models cannot have, or [].
+
+    All toolkits lack windows and most values of `decoder_history` and `start`.
+
+    modern: whether the toolkit has free widths of heads, other norms and feed-forward layers, and embeddings
+        without a scale. Otherwise they must be as in the paper, and `norm_epsilon` up to `LARGEST_EPSILON`.
+    supported: the required value of further settings, or a tuple of the values that the toolkit has.
+    """
     required: dict[str, object] = {}
     widths = {  # of both stacks
         f"model.{name} is {getattr(stack, name)}": getattr(stack, name) == stack.width // stack.heads

@@ -118,8 +118,10 @@ DEFAULTS: Mapping[str, Any] = {
 
 
 def read(folder: Path, options: ImportOptions) -> Foreign:
-    """Return the model in a folder of CTranslate2, with SentencePiece models beside `model.bin`. Raise
-    `UserError` for missing files, or a model that nmt cannot express."""
+    """Return the model in a folder of CTranslate2, with SentencePiece models beside `model.bin`.
+
+    Raise `UserError` for missing files, or a model that nmt cannot express.
+    """
     search = {**DEFAULTS, "beam": 5} if (folder / QUICKMT[0]).is_file() else DEFAULTS
     return read_model(folder, folder, ("", ""), options, search, "CTranslate2")
 
@@ -171,8 +173,11 @@ def read_model(
 
 
 def _flags(variables: Mapping[str, Tensor], where: str) -> ForeignSettings:
-    """Return the variables without axes by the last part of their names, but `DECODER_HEADS` by that name.
-    Raise `UserError`, which names `where`, for one that nmt does not support, or with two values."""
+    """Return the variables without axes, such as the number of heads, by the last part of their names.
+
+    `DECODER_HEADS` keeps its whole name, because the encoder may have another number. Raise `UserError`,
+    which names the file `where`, for a variable that nmt does not support, and for one with two values.
+    """
     flags: dict[str, Any] = {}
     for path, tensor in variables.items():
         name = path if path == DECODER_HEADS else path.rpartition("/")[2]
@@ -304,8 +309,11 @@ entries of the vocabulary, but nmt does, so scores may differ by about 0.001 per
 
 
 def losses(model: LoadedModel) -> list[str]:
-    """Return a message for each feature of the model that CTranslate2 lacks, or []. Check settings by
-    `model_losses`. Check that values are as wide as keys, and that both sides have the same end token."""
+    """Return a message for each feature of the model that CTranslate2 lacks, or [].
+
+    Beside the settings of the model, values must be as wide as keys, and both sides must have the same end
+    token.
+    """
     tokenizers = model.identity.tokenizers
     vocabularies = (tokenizers.source.vocabulary, tokenizers.target.vocabulary)
     ends = {conventions.named_entries(vocabulary)[vocabulary.end] for vocabulary in vocabularies}
@@ -350,8 +358,11 @@ def write(model: LoadedModel, folder: Path, precision: Precision) -> list[str]:
 
 
 def filled(model: Transformer) -> Any:
-    """Return CTranslate2's specification with copies of the weights, without vocabularies. Give entries that
-    search never produces the bias `EXCLUDED_BIAS`. Raise `UserError` if CTranslate2 is not installed."""
+    """Return CTranslate2's specification with copies of the weights. It has no vocabularies yet.
+
+    Entries that search never produces get the bias `EXCLUDED_BIAS`. Raise `UserError` if CTranslate2 is not
+    installed.
+    """
     specs = conventions.package("ctranslate2", "This format").specs
     config = model.config
     activations = {ours: number for number, ours in ACTIVATIONS.items()}
@@ -416,8 +427,11 @@ def translate(folder: Path, lines: list[str]) -> list[str]:
 
 
 def translated(folder: Path, lines: list[str], **options: object) -> list[str]:
-    """Return each line's translation by the model in `folder`, with a beam of 4 on the CPU, in its own
-    precision. `options` go to `translate_batch`. Raise `UserError` without CTranslate2."""
+    """Return each line's translation by the model in `folder`, with a beam of 4 on the CPU.
+
+    It is computed in the precision of the model. `options` go to `translate_batch`. Raise `UserError`
+    without CTranslate2.
+    """
     from nmt_cli.text.subword_models.pieces import Pieces
 
     source, target = (Pieces((folder / name).read_bytes()).processor for name in conventions.SPMS.values())

@@ -91,9 +91,14 @@ def export(
     about: About = NO_FACTS,
     licence: str = "",
 ) -> Sequence[str]:
-    """Write an export as `form`, a key of `TOOLKITS`, into the folder `out`, completely or not at all. Return
-    notes for the user. `about` and `licence`, that of the model, are for README.md. Raise `UserError` if the
-    toolkit lacks `precision` or a feature of the model."""
+    """Write a model in the format of another toolkit. Return notes for the user.
+
+    form: a key of `TOOLKITS`.
+    out: the folder of the export, which is written completely or not at all.
+    about, licence: facts for README.md. The licence is that of the model.
+
+    Raise `UserError` if the toolkit lacks `precision` or a feature of the model.
+    """
     toolkit = TOOLKITS[form]
     if lost := losses(model, form):
         others = " or ".join(other for other in TOOLKITS if not losses(model, other))

@@ -19,9 +19,11 @@ PATIENCE = 15
 
 
 def download(name: str, patterns: Sequence[str]) -> Path:
-    """Download the files of the model `name` that match `patterns`, and return their folder. If the Hub does
-    not answer, return that of an earlier download. Raise `UserError` if `name` is not OWNER/MODEL, the
-    download fails or is damaged, or huggingface_hub is not installed."""
+    """Download the files of the model `name` that match `patterns`, and return their folder.
+
+    If the Hub does not answer, return the folder of an earlier download. Raise `UserError` if `name` is not
+    OWNER/MODEL, if the download fails or is damaged, or if huggingface_hub is not installed.
+    """
     if not NAME.fullmatch(name):
         raise UserError(
             f"{name} does not exist. Name a model file or folder, or a model on the Hub such as owner/model."
@@ -48,8 +50,10 @@ def download(name: str, patterns: Sequence[str]) -> Path:
 
 
 def _check_contents(folder: Path, listed: Sequence[Any]) -> None:
-    """Compare the files in `folder` with the hashes that the Hub has `listed`. Remove a file that differs,
-    and raise `ValueError`. huggingface_hub compares sizes only."""
+    """Compare the files in `folder` with the hashes that the Hub has `listed`.
+
+    huggingface_hub compares sizes only. Remove a file that differs, and raise `ValueError`.
+    """
     for file in listed:
         path = folder / file.rfilename
         if not path.is_file():
@@ -83,9 +87,11 @@ def check_pushable(name: str) -> None:
 
 
 def push(folder: Path, name: str, *, private: bool) -> str:
-    """Upload the files in `folder` to the repository `name` in one commit, and return its address. Create a
-    missing repository, public or `private`. Raise `UserError` without a commit if uploading fails, or if the
-    repository has other files or, with `private`, is public."""
+    """Upload the files in `folder` to the repository `name` in one commit, and return its address.
+
+    A missing repository is created, public or `private`. Raise `UserError` if uploading fails, if the
+    repository has other files, or if it is public in spite of `private`. Then there is no commit.
+    """
     api, files = _api(PUSH), {str(path.relative_to(folder)) for path in folder.rglob("*")}
     failure = f"{folder} is complete, but not pushed"
     remedy = f" Then push it: hf upload {name} {folder}"

@@ -81,8 +81,11 @@ OPTIONS_NOTE = f"{OURS} and {OUR_TOKENIZER} were not used, because of --source-l
 
 
 def read(folder: Path, options: ImportOptions) -> Foreign:
-    """Return the model in `folder`. With empty `options`, restore our own export's settings and tokenisers.
-    Raise `UserError` for unsupported models, such as two vocabularies in one matrix."""
+    """Return the model in a folder of `transformers`.
+
+    With empty `options`, an export of our own gets back its settings and tokenisers. Raise `UserError` for
+    models that nmt does not support, such as two vocabularies in one matrix.
+    """
     settings = read_settings(folder / CONFIG)
     kind = settings.text("model_type")
     if kind in t5.KINDS:
@@ -117,8 +120,13 @@ def read(folder: Path, options: ImportOptions) -> Foreign:
 
 
 def _read_own_export(folder: Path, kind: str, tensors: dict[str, Tensor]) -> Foreign:
-    """Return a model that nmt exported, with its settings and tokenisers, and with weights from `tensors`.
-    `kind` is the toolkit's name. Remove padding rows from `tensors`. Raise `UserError` for bad settings."""
+    """Return a model that nmt exported, with its own settings and tokenisers.
+
+    kind: the name of the toolkit, shown to people.
+    tensors: the weights by common names. Their padding rows are removed here.
+
+    Raise `UserError` for damaged settings.
+    """
     settings = read_json(folder / OURS)
     try:
         config, trained_on = section_of(ModelConfig, settings["model"]), shareable(settings["trained_on"])
@@ -139,8 +147,11 @@ def _read_own_export(folder: Path, kind: str, tensors: dict[str, Tensor]) -> For
 
 
 def _tensors(folder: Path) -> Mapping[str, Tensor]:
-    """Return the tensors in `folder` by name, from safetensors in one or several files, or else from the
-    pickled file. Raise `UserError` if all files are missing, or a file is damaged."""
+    """Return the tensors in `folder` by name.
+
+    They are in one or several files of safetensors, or else in the pickled file. Raise `UserError` if all
+    are missing, or one is damaged.
+    """
     if (folder / WEIGHTS).is_file():
         return read_tensors(folder / WEIGHTS)
     if parts := sorted(folder.glob(PARTS)):
@@ -154,8 +165,10 @@ def _tensors(folder: Path) -> Mapping[str, Tensor]:
 
 
 def usual_names(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the tensors under their common names, without position tables. Use the shared
-    matrix for missing embeddings, and the target embedding for a missing output projection."""
+    """Return the tensors under their common names, without tables of positions.
+
+    A shared matrix serves as missing embeddings, and the target embedding as a missing output projection.
+    """
     names = [name for name in tensors if "embed_positions" not in name]
     tensors_by_name = {name.removeprefix("model."): tensors[name] for name in names}
     shared = tensors_by_name.pop("shared.weight", None)
@@ -202,8 +215,11 @@ def _config(settings: ForeignSettings, tensors: Mapping[str, Tensor], options: I
 def _vocabularies(
     folder: Path, settings: ForeignSettings, tensors: Mapping[str, Tensor]
 ) -> dict[Side, Vocabulary]:
-    """Return the vocabularies. `tensors` gives their sizes. If the embedding at the decoder's start id is
-    zero, the target has no start token. Raise `UserError` for an invalid file or id."""
+    """Return the vocabulary of each side, as large as its embedding in `tensors`.
+
+    If the embedding at the decoder's start id is zero, the target has no start token: the model begins with
+    zeros. Raise `UserError` for an invalid file or id.
+    """
     rows, separate = len(tensors[OUTPUT]), _separate(folder)
     ids = read_ids(folder / (TARGET_VOCABULARY if separate else VOCABULARY), rows)
     first, embeddings = settings.integer("decoder_start_token_id"), tensors.get(TARGET, tensors[OUTPUT])
@@ -229,8 +245,10 @@ def _separate(folder: Path) -> bool:
 
 
 def _vocabulary(folder: Path, ids: Mapping[str, int], rows: int, **tokens: Any) -> Vocabulary:
-    """Return a vocabulary of `rows` entries: pieces in `ids`, others empty. `tokens` are the last arguments
-    of `foreign_vocabulary`. Raise `UserError` for no `<unk>`."""
+    """Return a vocabulary of `rows` entries. Ids without a piece in `ids` are empty.
+
+    `tokens` are the last arguments of `foreign_vocabulary`. Raise `UserError` if there is no `<unk>`.
+    """
     if "<unk>" not in ids:
         raise UserError(f"{folder}: the vocabulary has no <unk>, so nmt does not support this model.")
     pieces = {i: piece for piece, i in ids.items()}
@@ -310,8 +328,11 @@ Written by `nmt export`. `nmt import` restores the original model.
 
 
 def losses(model: LoadedModel) -> list[str]:
-    """Return a message for each feature of the model that `transformers` lacks, or []. Check settings by
-    `model_losses`. Require "sinusoidal" positions from 0, and a supported activation, norm and `tie`."""
+    """Return a message for each feature of the model that `transformers` lacks, or [].
+
+    Positions must be "sinusoidal" and begin at 0. A pre-norm model must have one matrix for everything, as
+    Pegasus has.
+    """
     config = model.identity.config
     messages = conventions.model_losses(
         config,
@@ -327,8 +348,11 @@ def losses(model: LoadedModel) -> list[str]:
 
 
 def write(model: LoadedModel, folder: Path, precision: str) -> list[str]:
-    """Write weights, settings, tokenisers (also in our own form) and a README into `folder`. Return a note if
-    CTranslate2's converter cannot read the model, else []."""
+    """Write weights, settings, tokenisers and a README into `folder`. Return notes for the user.
+
+    Tokenisers are also written in our own form. There is a note if CTranslate2's converter cannot read the
+    model.
+    """
     config, tokenizers = model.identity.config, model.identity.tokenizers
     kind, name = CLASSES[config.norm]
     target, start = tokenizers.target.vocabulary, model.transformer.start
@@ -401,8 +425,10 @@ def _text_files(tokenizers: Tokenizers) -> dict[str, Any]:
 
 
 def _their_tensors(ours: Mapping[str, Tensor], config: ModelConfig) -> dict[str, Tensor]:
-    """Return tensors by transformers' names, with a padding row, and position tables if pre-norm. Tied
-    matrices appear once. Padding gets the bias `EXCLUDED_BIAS`."""
+    """Return our tensors by transformers' names, with a row for padding, which has the bias `EXCLUDED_BIAS`.
+
+    Tied matrices appear once. A pre-norm model also gets tables of positions.
+    """
     common = with_attention_biases(export_tensors(ours, config))
     source, target, output = (common.pop(name) for name in (SOURCE, TARGET, OUTPUT))
     bias = common.pop(BIAS, torch.zeros(len(output)))
@@ -444,9 +470,11 @@ def _described(config: ModelConfig) -> dict[str, Any]:
 
 
 def translate(folder: Path, lines: list[str]) -> list[str]:
-    """Return each line's translation by the export in `folder`, with a beam of 4 and at most
-    `LONGEST_CHECKED` tokens. Raise
-    `UserError` if `transformers` is not installed."""
+    """Return each line's translation by the export in `folder`, computed by `transformers`.
+
+    It has a beam of 4 and at most `LONGEST_CHECKED` tokens. Raise `UserError` if `transformers` is not
+    installed.
+    """
     transformers = conventions.package("transformers", "--check")
     transformers.utils.logging.disable_progress_bar()
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)

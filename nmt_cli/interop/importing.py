@@ -29,10 +29,12 @@ BOUNDS: Mapping[tuple[str, ...], tuple[int, int]] = {
 
 
 def read(source: str, options: ImportOptions) -> Foreign:
-    """Return the model at the path `source`. If the path does not exist, download the model named `source`,
-    OWNER/MODEL, from the Hugging Face Hub. Leave out each search setting that is out of `BOUNDS`, and the
-    settings that depend on it, with a note. Raise `UserError` if the download fails, or if nmt cannot express
-    the model."""
+    """Return the model of another toolkit at the path `source`, or from the Hugging Face Hub.
+
+    If the path does not exist, `source` is the name of a model on the Hub, OWNER/MODEL, which is downloaded.
+    A search setting out of `BOUNDS` is left out with a note, and so are the settings that depend on it.
+    Raise `UserError` if the download fails, or if nmt cannot express the model.
+    """
     path = Path(source)
     if not path.exists():
         path = hub.download(source, NEEDED)
@@ -57,8 +59,11 @@ def read(source: str, options: ImportOptions) -> Foreign:
 
 
 def _read(path: Path, options: ImportOptions) -> Foreign:
-    """Return the model in a file or folder by the reader of its toolkit. Raise `UserError` for a model folder
-    of nmt, a toolkit that nmt does not import, or a model that nmt cannot express."""
+    """Return the model in a file or folder by the reader of its toolkit.
+
+    Raise `UserError` for a model folder of nmt, for a toolkit that nmt does not import, and for a model that
+    nmt cannot express.
+    """
     toolkit = foreign_kind(path)
     if toolkit and toolkit not in get_args(Imported):
         raise UserError(

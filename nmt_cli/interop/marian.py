@@ -134,8 +134,11 @@ def read(path: Path, options: ImportOptions) -> Foreign:
 
 
 def _read(path: Path, options: ImportOptions) -> Foreign:
-    """Return the model in an `.npz` or `.bin`, or in a folder with one of them. Vocabularies and the
-    decoder's settings, if any, must be beside it. Raise `UserError` if nmt cannot express the model."""
+    """Return the model in an `.npz` or `.bin`, or in a folder with one of them.
+
+    Its vocabularies must be beside it, and the settings of the decoder may be. Raise `UserError` if nmt
+    cannot express the model.
+    """
     file = _weights(path)
     binary = file.suffix == ".bin"
     arrays, settings = _loaded(file)
@@ -160,8 +163,11 @@ def _read(path: Path, options: ImportOptions) -> Foreign:
 
 
 def _weights(path: Path) -> Path:
-    """Return `path`, or the only file of a model in the folder `path`: an `.npz`, or a `.bin` if there is no
-    `.npz`. Ignore files of optimisers. Raise `UserError` for none or several."""
+    """Return the file with the weights: `path` itself, or the only one in the folder `path`.
+
+    A `.bin` counts only if there is no `.npz`, and files of optimisers never do. Raise `UserError` for none
+    or several.
+    """
     files = sorted(path.iterdir()) if path.is_dir() else [path]
     arrays = [file for file in files if file.suffix == ".npz" and not file.name.endswith(OPTIMIZER)]
     arrays = arrays or [*filter(is_marian_binary, files)]
@@ -195,9 +201,12 @@ def _loaded(file: Path) -> tuple[dict[str, Tensor], ForeignSettings]:
 
 
 def _usual_names(arrays: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the tensors under their common names. Transpose Marian's matrices except embeddings and `_Wt`.
-    Flatten biases and the tensors of norms. Use a shared embedding for both sides, and the target embedding
-    for a missing output projection."""
+    """Return the tensors under their common names, which `weights.py` explains.
+
+    Marian's matrices are transposed, except embeddings and `_Wt`. Biases and tensors of norms are one row,
+    and become vectors. A shared embedding serves both sides. If the output projection is missing, it is the
+    target embedding.
+    """
     tensors_by_name: dict[str, Tensor] = {}
     for name, array in arrays.items():
         new = OUTSIDE_LAYERS.get(name, name)
@@ -228,8 +237,11 @@ def _unshared(tensors: dict[str, Tensor], settings: ForeignSettings) -> dict[str
 
 
 def _config(settings: ForeignSettings, tensors: Mapping[str, Tensor], options: ImportOptions) -> ModelConfig:
-    """Return the architecture, with biases if `tensors`, by common names, contain any. Raise `UserError` for
-    an unsupported setting, or a missing output matrix."""
+    """Return the architecture of a model.
+
+    It has biases if `tensors`, by common names, contain any. Raise `UserError` for an unsupported setting,
+    or a missing output matrix.
+    """
     recurrent = settings.text("transformer-decoder-autoreg", "self-attention") == "rnn"
     for name in (*OFF, *OFF_IF_RECURRENT) if recurrent else OFF:
         settings.demand(name, False)
@@ -282,8 +294,11 @@ def _search(decoder: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _vocabulary_files(folder: Path, decoder: Mapping[str, Any]) -> dict[Side, Path]:
-    """Return the vocabulary file of each side: files in `folder` that `decoder` names, else `*vocab*.yml`,
-    `*vocab*.spm` or `*.spm`. A single file serves both sides. Raise `UserError` for no or over two files."""
+    """Return the vocabulary file of each side. A single file serves both sides.
+
+    They are the files in `folder` that `decoder`, the settings of the decoder, names. Otherwise they are
+    found by name: `*vocab*.yml`, else `*vocab*.spm`, else `*.spm`. Raise `UserError` for none, or over two.
+    """
     file_names = decoder.get("vocabs")
     files = [folder / str(name) for name in file_names] if isinstance(file_names, list) else []
     inside = Path(os.path.realpath(folder))  # unlike resolve, it accepts circular links
@@ -358,10 +373,11 @@ UNUSED = (
 
 
 def losses(model: LoadedModel) -> list[str]:
-    """Return a message for each feature of the model that Marian lacks, or []. Check settings by
-    `model_losses`. Require "marian" positions from 0, post-norm and a supported activation and `tie`. Refuse
-    a start token. Marian's pre-norm differs: it normalises the queries of self-attention, but not its keys
-    and values."""
+    """Return a message for each feature of the model that Marian lacks, or [].
+
+    Marian has pre-norm, but another one: it normalises the queries of self-attention, and not its keys and
+    values. So post-norm is required. A start token is refused, because Marian begins with zeros.
+    """
     config = model.identity.config
     messages = conventions.model_losses(
         config,
@@ -390,9 +406,11 @@ def write(model: LoadedModel, folder: Path, precision: str) -> list[str]:
 
 
 def arrays(model: LoadedModel, rows: Sequence[int], multiple: int = 1) -> dict[str, NDArray[Any]]:
-    """Return the weights and settings by Marian's names. `rows` are the vocabulary sizes, source first: leave
-    out further rows of matrices. Then add rows of zeros up to a multiple of `multiple`, with a bias that
-    excludes them from search."""
+    """Return the weights and settings of a model by Marian's names.
+
+    rows: the sizes of the vocabularies, source first. Further rows of matrices are left out.
+    multiple: rows of zeros are added up to a multiple of this. A bias excludes them from search.
+    """
     config = model.identity.config
     common = with_attention_biases(export_tensors(weights(model.transformer), config))
     common.setdefault(BIAS, common[OUTPUT].new_zeros(len(common[OUTPUT])))
@@ -408,9 +426,14 @@ def arrays(model: LoadedModel, rows: Sequence[int], multiple: int = 1) -> dict[s
 def write_vocabularies(
     tokenizers: Tokenizers, folder: Path, joint: str, names: Sequence[str]
 ) -> tuple[list[str], list[int]]:
-    """Write each side's vocabulary into `folder`. Return the file names and the sizes, source first. Write
-    SentencePiece models if SentencePiece's ids equal ours. Otherwise write YAML files, with the SentencePiece
-    models beside the YAML files. A joint vocabulary is one file, `joint`, named twice."""
+    """Write each side's vocabulary into `folder`. Return the names of the files and the sizes, source first.
+
+    The files are SentencePiece models if the ids of SentencePiece equal ours. Otherwise they are YAML, with
+    the SentencePiece models beside them. A joint vocabulary is one file, which is returned twice.
+
+    joint: the name of a joint SentencePiece model.
+    names: the names of separate ones.
+    """
     sides, recipe = (tokenizers.source, tokenizers.target), tokenizers.recipe
     if numbered_alike(tokenizers):
         files = [joint, joint] if recipe.joint else [*names]
@@ -447,8 +470,11 @@ def marian_name(name: str, config: ModelConfig) -> str:
 
 
 def _named(common: Mapping[str, Tensor], config: ModelConfig) -> Iterator[tuple[str, Tensor]]:
-    """Yield (name, tensor) for each tensor of `common` in Marian's names and layout. Transpose matrices,
-    except embeddings and the output matrix. Make vectors one row. Yield tied matrices once."""
+    """Yield (name, tensor) for each of the tensors `common` in Marian's names and layout.
+
+    Matrices are transposed, except embeddings and the output matrix. Vectors become one row. A tied matrix
+    appears once.
+    """
     for name, tensor in common.items():
         laid_out = tensor.T if tensor.dim() == 2 else tensor[None]
         if COMMON_LAYER.fullmatch(name):
@@ -490,8 +516,10 @@ def _settings(config: ModelConfig, rows: list[int]) -> str:
 
 
 def translate(folder: Path, lines: list[str]) -> list[str]:
-    """Return each line's translation by the export in `folder`, with a beam of 4. The vocabulary must not be
-    YAML. Raise `UserError` if Marian's package is not installed."""
+    """Return each line's translation by the export in `folder`, computed by Marian with a beam of 4.
+
+    The vocabulary must not be YAML. Raise `UserError` if Marian's package is not installed.
+    """
     files = [JOINT, JOINT] if (folder / JOINT).is_file() else SEPARATE
     with TemporaryDirectory() as folder_without_spaces:
         root = Path(folder_without_spaces) / "model"  # Marian splits paths at spaces

@@ -58,11 +58,13 @@ class Correspondence(NamedTuple):
 def common_tensors(
     tensors: Mapping[str, Tensor], rename: Callable[[Mapping[str, Tensor]], dict[str, Tensor]], where: str
 ) -> dict[str, Tensor]:
-    """Return the tensors under the common names that `rename` gives, without biases if those of attention, or
-    that of the output, are zero. Errors name the file `where`. Raise `UserError` for a tensor that is not a
-    dense CPU vector or matrix of fp16, bf16, fp32 or fp64, or that repeats numbers as a view. Also raise it
-    for a missing output projection, and for an embedding or output projection that is not a matrix of at most
-    `MAX_ROWS` rows."""
+    """Return the tensors under the common names that `rename` gives, checked, without biases of zeros.
+
+    Biases are left out if all of attention, or that of the output, are zero. `where` is the file that errors
+    name. Raise `UserError` for a tensor that is not a dense CPU vector or matrix of fp16, bf16, fp32 or fp64,
+    and for one that repeats numbers as a view. Raise it too if the output projection is missing, or if it or
+    an embedding is not a matrix of at most `MAX_ROWS` rows.
+    """
     for name, tensor in tensors.items():
         dense = tensor.layout is torch.strided and tensor.device.type == "cpu"
         if not dense or tensor.dtype not in REAL:
@@ -153,8 +155,11 @@ def _refuse_bias_of_other_layers(missing: str, names: Iterable[str], where: str)
 def export_tensors(
     tensors: Mapping[str, Tensor], config: ModelConfig, *, alternating: bool = False
 ) -> dict[str, Tensor]:
-    """Return our `tensors` under their common names. Channels are in the other toolkits' order, or in ours if
-    sines and cosines are `alternating`. Source and target embeddings are always present, even if tied."""
+    """Return our `tensors` under their common names.
+
+    Channels are in the order of the other toolkits, with all sines before all cosines. If `alternating`,
+    they stay in ours. Embeddings of source and target are always present, even if tied.
+    """
     output = tensors["output_matrix"]
     source = tensors.get("source_embedding.matrix", output)
     target = tensors.get("target_embedding.matrix", source if config.tie == "embeddings" else output)
@@ -212,9 +217,11 @@ def architecture(tensors: Mapping[str, Tensor], *, joint: bool) -> dict[str, Any
 
 
 def table_positions(tensors: dict[str, Tensor]) -> tuple[dict[str, Any], bool] | None:
-    """Return the settings of positions that follow from the tables in `tensors`, by common names, and whether
-    sines and cosines alternate. Remove tables of sinusoids. Other tables are learned, and cut to the rows
-    that both sides have. Return None without tables."""
+    """Return the settings of positions that follow from tables in `tensors`, and whether sines alternate.
+
+    Tables of sinusoids are removed from `tensors`, since nmt computes them. Other tables are learned, and
+    are cut to the rows that both sides have. Return None without tables.
+    """
     names = [name for name in POSITIONS.values() if name in tensors]
     if not names:
         return None
@@ -234,8 +241,10 @@ def table_positions(tensors: dict[str, Tensor]) -> tuple[dict[str, Any], bool] |
 
 
 def correspondences(config: ModelConfig, source: int, target: int) -> Iterator[Correspondence]:
-    """Yield, for each tensor of our model, the other toolkits' tensors that form our tensor, with shapes.
-    Leave out tied embeddings. `source` and `target` are vocabulary sizes."""
+    """Yield a `Correspondence` for each tensor of our model.
+
+    Tied embeddings are left out. `source` and `target` are sizes of vocabularies.
+    """
     width = config.width
     yield Correspondence("output_matrix", {OUTPUT: (target, width)}, [1])
     if config.output_bias:
@@ -266,9 +275,11 @@ def _of_positions(config: ModelConfig) -> Iterator[Correspondence]:
 
 
 def _of_layer(config: ModelConfig, stack: str, number: int) -> Iterator[Correspondence]:
-    """Yield the `Correspondence` of each tensor in layer `number` of `stack`, "encoder" or "decoder". A bias
-    has an element per row of the weight. The activation applies to "fc1". If gated, "fc1_value" is the other
-    factor."""
+    """Yield the `Correspondence` of each tensor in layer `number` of `stack`, "encoder" or "decoder".
+
+    A bias has an element per row of the weight. The activation applies to "fc1". If the layer is gated,
+    "fc1_value" is the other factor.
+    """
     width, inner, biased = config.width, config.feed_forward, config.attention_bias
     centred, fc_biased = config.norm_kind == "layer", config.feed_forward_bias
     keys, values = config.heads * config.d_k, config.heads * config.d_v

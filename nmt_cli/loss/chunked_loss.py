@@ -176,8 +176,11 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None
 
 
 def _backward(ctx: Any, incoming: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
-    """Return the gradients of `x_TD` and `weight_VD` times `incoming` / `grad_scale`, then None six times.
-    Count a `grad_scale` of None as 1. Return None for a gradient whose flag was False."""
+    """Return the gradients of `x_TD` and `weight_VD`, and None for each of the six other arguments.
+
+    The forward pass has computed them times `grad_scale`, where None is 1. So multiply by `incoming`, and
+    divide by `grad_scale`. A gradient whose flag was False is None.
+    """
     d_x, d_weight, grad_scale = ctx.saved_tensors
     gradients = [d_x if ctx.x_gradient else None, d_weight if ctx.weight_gradient else None]
     if incoming is not grad_scale:

@@ -51,8 +51,10 @@ def _signature(stored):
 
 @njit([_signature(float32), _signature(uint16)], **OPTIONS)
 def r_drop_rows(logits_CV, targets_C, losses_2C, smoothing, r_drop, scale, gradient, first, end):
-    """Write losses and gradients of the tokens in [first, end), as `r_drop.r_drop_rows` does. Rows with a
-    negative target get 0. Logits are float32, or bfloat16 with its bits as uint16."""
+    """Write the losses and gradients of the tokens in [first, end), as `r_drop.r_drop_rows` defines them.
+
+    Rows with a negative target get 0. Logits are float32, or bfloat16 with its bits as uint16.
+    """
     half = np.float32(0.5)
     shape = 2, logits_CV.shape[1]
     log_p_2V, p_2V = np.empty(shape, np.float32), np.empty(shape, np.float32)

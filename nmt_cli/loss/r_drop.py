@@ -25,8 +25,11 @@ def r_drop_rows(
     rows: RowLosses,
     r_drop: float,
 ) -> None:
-    """Compute `RowLosses` of both draws: half of their R-Drop losses and NLLs. On a CPU, use Numba for fp32
-    and bf16. Otherwise, use `rows` for the cross-entropy and PyTorch for the divergence."""
+    """Compute `RowLosses` of both draws: half of their R-Drop losses and NLLs.
+
+    On a CPU, Numba computes fp32 and bf16. Otherwise, `rows` computes the cross-entropy, and PyTorch the
+    divergence of the draws. `r_drop` is the weight of the divergence.
+    """
     compiles = logits_CV.device.type == "cpu" and logits_CV.dtype in (torch.float32, torch.bfloat16)
     if compiles and (kernels := compiled_kernels("loss.cpu_r_drop")):
         check_targets(targets_C, logits_CV.shape[1])

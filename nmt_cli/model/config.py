@@ -201,8 +201,11 @@ def shape_in_words(config: ModelConfig) -> str:
 
 
 def disagreements(config: ModelConfig, other: ModelConfig, *kinds: Kind) -> list[str]:
-    """Return the names of settings of `kinds` that differ. Compare widths of heads as `d_k` and `d_v`. A
-    setting of the decoder that is 0 is equal to the same number of the whole model."""
+    """Return the names of the settings of `kinds` that differ between two models.
+
+    Widths of heads are compared as `d_k` and `d_v`. A setting of the decoder that is 0 means the number of
+    the whole model, so both are equal.
+    """
     names = [name for kind in kinds for name in settings_of_kind(ModelConfig, kind)]
     names = [EFFECTIVE_WIDTHS.get(name, name) for name in names]
     first, second = config.of_decoder, other.of_decoder

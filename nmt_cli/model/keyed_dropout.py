@@ -17,8 +17,11 @@ SEEDS = 1 << 62
 
 
 def dropout(x_TD: Tensor, probability: float, training: bool, layout: Layout | None) -> Tensor:
-    """In training, drop elements of `x_TD` with this probability and scale up the rest. Otherwise, return
-    `x_TD`. `layout` has the segments of the rows. Draw one number from PyTorch's generator for the seed."""
+    """In training, drop elements of `x_TD` with this probability and scale up the rest.
+
+    Otherwise, return `x_TD`. `layout` has the segments of the rows. One number for the seed is drawn from
+    PyTorch's generator.
+    """
     if not training or not probability:
         return x_TD
     assert layout is not None, "training needs a layout"

@@ -197,8 +197,10 @@ class Transformer(nn.Module):
 
     def step(self, tokens_R: Tensor, rows_R: Tensor, cache: DecodingCache, longest: int) -> Tensor:
         """Return [R, D]: the decoder output for the next token of each hypothesis, as `forward` computes it.
-        Add `tokens_R` to `cache`: the newest tokens, or any token for an empty hypothesis. `rows_R` are the
-        slots in use, ascending. Each hypothesis in use has fewer than `longest` tokens before the step."""
+
+        tokens_R: the newest token of each hypothesis, or any token for an empty one. `cache` gets them.
+        rows_R: the slots in use, ascending. Each of their hypotheses has fewer than `longest` tokens.
+        """
         positions, window = self.decoder_positions, self.config.decoder_window
         relative = positions if isinstance(positions, RelativeBias) else None
         step = cache.step(rows_R, window, self.output_matrix.dtype, relative)

@@ -105,9 +105,12 @@ def check_writable(out: Path) -> None:
 
 
 def refuse_other_files(out: Path, kind: str = "", marker: str = "", *, hidden: bool = True) -> None:
-    """Raise `UserError` if `out` is a file, or a folder that has entries, but none named `marker`. Without a
-    `marker`, refuse every folder with entries. If `hidden` is False, a folder with only names that begin with
-    a dot counts as empty. The error says that `out` is not a `kind`."""
+    """Raise `UserError` if something at `out` would be lost: a file, or a folder with entries.
+
+    kind, marker: a folder with an entry named `marker` is a `kind`, and may be replaced. Without a marker,
+        no folder with entries may.
+    hidden: whether names that begin with a dot count as entries.
+    """
     if out.exists() and not out.is_dir():
         raise UserError(f"{out} is a file. Choose another --out.")
     if not out.is_dir() or not any(hidden or not path.name.startswith(".") for path in out.iterdir()):
@@ -142,8 +145,11 @@ def recover(out: Path) -> None:
 
 @contextmanager
 def reporting_full_disk(out: Path) -> Iterator[None]:
-    """Turn an `OSError` in the block into a `UserError` that names `out` if a disk or quota is full, or a
-    file too large. Treat an error without a number as a full disk. Pass other errors on."""
+    """Replace the `OSError` of a full disk in the block by a `UserError` that names `out`.
+
+    A full quota and the maximum size of a file count too, and so does an error without a number, as NumPy
+    raises it. Other errors pass.
+    """
     try:
         yield
     except OSError as error:
@@ -161,8 +167,10 @@ def _beside(target: Path, purpose: str) -> Path:
 
 
 def _lock(staging: Path, out: Path) -> int:
-    """Lock `staging`, and return the open descriptor that holds the lock until closed. Raise `UserError` that
-    names `out` if another run holds the lock, or has replaced the folder."""
+    """Lock `staging`, and return the open descriptor that holds the lock until it is closed.
+
+    Raise `UserError` that names `out` if another run holds the lock, or has replaced the folder.
+    """
     lock = os.open(staging, os.O_RDONLY)
     try:
         take_lock(lock, staging.parent)
@@ -219,10 +227,13 @@ def exchanged(folder: Path, other: Path) -> bool:
 
 @contextmanager
 def file_written_whole(path: Path) -> Iterator[BinaryIO]:
-    """Yield a binary file, open for writing. If the block ends without an error, the file replaces `path` and
-    takes its permissions. Otherwise `path` is unchanged. Compress if the name of `path`, after links, ends in
-    .gz. Write to a pipe or device directly. First remove unfinished files of killed processes. Raise
-    `UserError` if the file can't be created or the disk is full."""
+    """Yield a binary file that replaces `path`, if the block ends without an error.
+
+    After an error, `path` is unchanged and nothing else is left. The new file has the permissions of the old
+    one. It is compressed if the name of `path`, after links, ends in .gz. A pipe or a device is written to
+    directly. First remove unfinished files of killed processes. Raise `UserError` if the file can't be
+    created or the disk is full.
+    """
     if path.exists() and not path.is_file():
         with reporting_full_disk(path), _opened(path, path) as raw, _compressed(raw, resolved(path)) as file:
             yield file
@@ -290,9 +301,11 @@ def unused(path: Path) -> Path:
 
 @contextmanager
 def temporary_folder(prefix: str, parent: Path | None = None) -> Iterator[Path]:
-    """Yield a new folder for temporary files in `parent`, by default that of the system. Its name begins with
-    `prefix`. Remove the folder at the end of the block. First remove folders of killed processes with this
-    prefix, if over a minute old."""
+    """Yield a new folder for temporary files, which is removed at the end of the block.
+
+    Its name begins with `prefix`. It is in `parent`, or in the system's folder for temporary files. First
+    remove folders with this prefix of killed processes, if they are over a minute old.
+    """
     for leftover in (parent or Path(tempfile.gettempdir())).glob(f"{prefix}*"):
         with suppress(OSError):  # other users' folders can't be opened, those in use are locked
             _remove_unlocked(leftover)
@@ -307,8 +320,10 @@ def temporary_folder(prefix: str, parent: Path | None = None) -> Iterator[Path]:
 
 
 def _remove_unlocked(folder: Path) -> None:
-    """Remove a folder last changed over `SECONDS_TO_LOCK` ago, and leave a younger one. Raise `OSError` if
-    the folder can't be opened, or an old one is locked."""
+    """Remove a folder that was last changed over `SECONDS_TO_LOCK` ago. Leave a younger one.
+
+    Raise `OSError` if the folder can't be opened, or if an old one is locked.
+    """
     lock = os.open(folder, os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY)
     try:
         # A younger one is not locked even for a moment. Its owner could be about to lock it.

@@ -27,9 +27,11 @@ Precision = Literal["fp32", "fp16", "bf16", "int8"]
 
 
 def usable_devices(kind: str | torch.device) -> list[torch.device]:
-    """Return the CPU for "cpu", all GPUs for "cuda", and all GPUs or else the CPU for "auto". "cuda:1" is
-    one GPU. Leave out GPUs for which this PyTorch has no code, with one warning. Raise `UserError` for a GPU
-    that the machine does not have, and for anything else."""
+    """Return the devices that `kind` names: the CPU for "cpu", all GPUs for "cuda", one for "cuda:1".
+
+    "auto" is all GPUs, or the CPU if there is none. GPUs for which this PyTorch has no code are left out,
+    with one warning. Raise `UserError` for a GPU that the machine does not have, and for anything else.
+    """
     named = _named(kind)
     if named and named.type == "cpu":
         return [named]
@@ -54,8 +56,10 @@ def usable_devices(kind: str | torch.device) -> list[torch.device]:
 
 
 def _named(kind: str | torch.device) -> torch.device | None:
-    """Return the device that `kind` names for PyTorch, "cuda" without a number, or None for "auto". Raise
-    `UserError` for a device that neither nmt nor PyTorch knows."""
+    """Return the device that `kind` names for PyTorch. "cuda" has no number, and "auto" is None.
+
+    Raise `UserError` for a device that neither nmt nor PyTorch knows.
+    """
     if kind == "auto":
         return None
     with suppress(RuntimeError, TypeError):  # PyTorch does not know the name, or the type of the argument
@@ -118,10 +122,14 @@ def first_devices(kind: str | torch.device, count: int) -> list[torch.device]:
 
 
 def device_of_rank(kind: str | torch.device, local_rank: int) -> torch.device:
-    """Return the device of this process: its own GPU, or the CPU for all processes. `kind` is as in
-    `usable_devices`. `local_rank` numbers the processes of this machine from 0. Take a GPU that is visible
-    alone, as Slurm shows each task its own, and make the GPU the current device. Raise `UserError` if there
-    is no GPU for the process."""
+    """Return the device of this process: a GPU of its own, or the CPU, which all processes share.
+
+    kind: as for `usable_devices`.
+    local_rank: the number of this process on its machine, from 0.
+
+    A GPU that alone is visible is taken whatever the rank, because Slurm shows each task its own. The GPU
+    becomes the current device. Raise `UserError` if there is no GPU for the process.
+    """
     devices = usable_devices(kind)
     if not is_gpu(devices[0]):
         return devices[0]
@@ -179,8 +187,11 @@ def usual_training_precision(device: torch.device) -> str:
 
 
 def translating_precisions(device: torch.device) -> list[Precision]:
-    """Return the number formats for translation: always fp32, and fp16 on a GPU. A GPU has bf16 if PyTorch
-    supports it. A CPU has bf16 if its products are fast, and int8 if Numba is installed."""
+    """Return the number formats in which a device can translate: always fp32, and fp16 on a GPU.
+
+    A GPU has bf16 if PyTorch supports it there. A CPU has bf16 if its products are fast, and int8 if Numba
+    is installed.
+    """
     if is_gpu(device):
         return ["fp32", "fp16", "bf16"] if torch.cuda.is_bf16_supported() else ["fp32", "fp16"]
     precisions: list[Precision] = ["fp32"]
@@ -197,8 +208,11 @@ def usual_translating_precision(device: torch.device) -> Precision:
 
 
 def fast_products(device: torch.device) -> AbstractContextManager[None]:
-    """Return a context in which a CPU may compute fp32 products by oneDNN. For a CPU, also set environment
-    variables that limit memory for kernels. So call this before the first product. For a GPU, do nothing."""
+    """Return a context in which a CPU may compute fp32 products by oneDNN. For a GPU, it does nothing.
+
+    For a CPU, environment variables then also limit the memory for kernels. So call this before the first
+    product.
+    """
     if is_gpu(device):
         return nullcontext()
     torch_private.keep_few_kernels()
@@ -233,6 +247,8 @@ def compiling_pays(device: torch.device) -> bool:
 
 
 def start_of_workers(device: torch.device) -> Literal["fork", "spawn"] | None:
-    """Return how to start processes that compute on a device, or None to use threads. A fork of a process
-    that used a GPU cannot use it, and forks are safe under Linux only."""
+    """Return how to start processes that compute on a device, or None to use threads instead.
+
+    A fork of a process that used a GPU cannot use that GPU. Forks are safe under Linux only.
+    """
     return "spawn" if is_gpu(device) else "fork" if sys.platform == "linux" else None

@@ -15,9 +15,11 @@ UNSUPPORTED = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS)
 
 
 def take_lock(descriptor: int, folder: Path) -> None:
-    """Lock an open `folder` by its `descriptor`, without waiting. Closing the descriptor unlocks it. Raise
-    `BlockingIOError` if another process holds the lock. If the file system has no locks, only give a
-    `Caution` that names `folder`. Raise other `OSError`s."""
+    """Lock a folder by its open `descriptor`, without waiting. Closing the descriptor unlocks it.
+
+    Raise `BlockingIOError` if another process holds the lock. If the file system has no locks, only give a
+    `Caution` that names `folder`. Raise other `OSError`s.
+    """
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
@@ -48,8 +50,10 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def is_locked(folder: Path) -> bool:
-    """Return whether any process, including this one, holds the lock on a folder. Return True also if the
-    folder can't be locked, and False if it does not exist."""
+    """Return whether any process, including this one, holds the lock on a folder.
+
+    True is also returned if the folder can't be locked, and False if it does not exist.
+    """
     try:
         descriptor = os.open(folder, os.O_RDONLY)
     except FileNotFoundError:

@@ -52,8 +52,10 @@ def release_unused(device: torch.device) -> None:
 
 
 def resident_memory() -> int:
-    """Return the main memory of this process and its children, in bytes. A page that processes share counts
-    once. Return 0 on a system without Linux's `/proc`."""
+    """Return the main memory of this process and its children, in bytes, or 0 without Linux's `/proc`.
+
+    A page that processes share counts once.
+    """
     kilobytes = 0
     with suppress(OSError):
         children = [path.read_text().split() for path in Path("/proc/self/task").glob("*/children")]

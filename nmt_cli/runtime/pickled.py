@@ -48,9 +48,11 @@ class Inert:
 
 
 def read_pickled(path: Path) -> Any:
-    """Return the value in a pickled file, with tensors on the CPU. Run no code from the file. Raise
-    `UserError` if the file is damaged, asks to run code, or names over `MAX_CLASSES` classes. Files of
-    PyTorch before 1.6 have no checksums, so some damage goes unnoticed."""
+    """Return the value in a pickled file, with tensors on the CPU. No code of the file is run.
+
+    Raise `UserError` if the file is damaged, asks to run code, or names over `MAX_CLASSES` classes. Files of
+    PyTorch before 1.6 have no checksums, so some damage goes unnoticed.
+    """
     refuse_special(path)
     with path.open("rb") as file:
         is_zip = file.read(len(LOCAL_HEADER)) == LOCAL_HEADER  # as PyTorch decides

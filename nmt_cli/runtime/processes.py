@@ -31,9 +31,12 @@ Progress = Callable[[str, int, int], None]
 
 
 def in_order(work: Callable[[Task], Result], tasks: Iterable[Task], workers: int) -> Iterator[Result]:
-    """Yield the result of `work` for each task, in the order of the tasks, computed by `workers` processes.
-    With 1 worker, the calling process computes. Raise the error of a task in place of its result, and
-    `UserError` if a worker was killed. Memory holds at most `workers` tasks and results."""
+    """Yield the result of `work` for each task, in the order of the tasks.
+
+    `workers` processes compute them. With 1 worker, the calling process does. Memory holds at most `workers`
+    tasks and results. Raise the error of a task in place of its result, and `UserError` if a worker was
+    killed.
+    """
     if workers == 1:
         yield from map(work, tasks)
         return
@@ -47,9 +50,11 @@ def in_order(work: Callable[[Task], Result], tasks: Iterable[Task], workers: int
 def crew(
     work: Callable[[Task], Result], workers: int
 ) -> Iterator[Callable[[Iterable[Task]], Iterator[Result]]]:
-    """Start `workers` processes for several rounds of tasks, and kill them at the end of the block. Yield a
-    function that takes the tasks of a round and yields the results of `work` in order. Use all results of a
-    call before the next call."""
+    """Start `workers` processes for several rounds of tasks, and kill them at the end of the block.
+
+    Yield a function that takes the tasks of a round, and yields the results of `work` in their order. All
+    results of a round must be used before the next round.
+    """
     with ExitStack() as stack:
         processes = [stack.enter_context(child("spawn", _serve, work)) for _ in range(workers)]
         yield lambda tasks: _shared([connection for _, connection in processes], iter(tasks))
@@ -72,9 +77,11 @@ def _shared(workers: Sequence[Connection], waiting: Iterator[Any]) -> Iterator[A
 
 
 def in_child(work: Callable[[Task], Result], task: Task) -> Result:
-    """Return the result of `work` on `task`, computed by a process that ends afterwards. Raise the error of
-    `work`, and `UserError` if the process was killed. The process helps with libraries that ignore Ctrl-C for
-    long or never free their memory."""
+    """Return the result of `work` on `task`, computed by a process that ends afterwards.
+
+    This helps with libraries that ignore Ctrl-C for long, or never free their memory. Raise the error of
+    `work`, and `UserError` if the process was killed.
+    """
     with crew(work, 1) as share:
         (result,) = share([task])
         return result
@@ -88,9 +95,11 @@ StartMethod = Literal["fork", "spawn"]
 def child(
     start: StartMethod, target: Callable[..., object], *arguments: object
 ) -> Iterator[tuple[BaseProcess, Connection]]:
-    """Start a process that calls `target` with its end of a pipe and `arguments`. A spawned process gets them
-    pickled. Yield the process and our end. At the end of the block, kill the process, unless in a forked copy
-    of this process, and close the pipe."""
+    """Start a process that calls `target` with its end of a pipe and `arguments`. Yield it and our end.
+
+    A spawned process gets the arguments pickled. The end of the block kills the process and closes the pipe.
+    A forked copy of this process that leaves the block kills nothing.
+    """
     context: Any = multiprocessing.get_context(start)
     owner = os.getpid()
     if start == "spawn":
@@ -221,9 +230,11 @@ def _memory_file() -> int:
 
 
 def close_sockets(needed: Collection[int]) -> None:
-    """Close the sockets that this forked process inherited, except the file descriptors in `needed`. An open
-    copy would keep a connection open after the parent closes it. Each closed number becomes /dev/null, since
-    Python objects still refer to the number. Do nothing without /proc."""
+    """Close the sockets that this forked process inherited, except the file descriptors in `needed`.
+
+    An open copy would keep a connection open after the parent closes it. Each closed number becomes
+    /dev/null, since Python objects still refer to the number. Do nothing without /proc.
+    """
     with suppress(OSError), Path(os.devnull).open("rb") as null:
         numbers = [int(entry.name) for entry in Path("/proc/self/fd").iterdir()]
         for number in filter(_is_socket, {*numbers}.difference(needed)):

@@ -32,7 +32,7 @@ def start_program(
         stdin=stdin,
         stdout=stdout,
         stderr=stderr,
-        # In a session of its own, Ctrl-C does not reach it, and `kill_program` reaches its children.
+        # In its own session, Ctrl-C does not reach it, and `kill_program` reaches its children.
         start_new_session=True,
     )
 

@@ -29,9 +29,11 @@ def available_cores() -> int:
 
 
 def default_threads(processes: int) -> int:
-    """Return the default total of threads of all `processes`: the number of cores. A valid OMP_NUM_THREADS
-    limits the threads of each process. With several processes, ignore OMP_NUM_THREADS=1, as torchrun sets 1
-    without being asked."""
+    """Return the default number of threads of all `processes` together: the number of cores.
+
+    A valid OMP_NUM_THREADS limits the threads of each process. With several processes, OMP_NUM_THREADS=1 is
+    ignored, because torchrun sets it without being asked.
+    """
     limit = os.environ.get("OMP_NUM_THREADS", "")
     cores = available_cores()
     is_valid = re.fullmatch("[1-9][0-9]*", limit) and (processes == 1 or limit != "1")
@@ -63,9 +65,12 @@ def restored_threads() -> Iterator[None]:
 
 
 def in_threads(work: Callable[[int, int], object], count: int) -> None:
-    """Call `work(first, end)` for consecutive parts of `range(count)` in parallel, and wait. Make as many
-    parts as PyTorch has threads, but at most `count`. For a `count` of 0, call `work(0, 0)`. The calling
-    thread does the first part. `work` must release Python's lock. Raise an error even if parts still run."""
+    """Call `work(first, end)` for consecutive parts of `range(count)` in parallel, and wait.
+
+    There are as many parts as PyTorch has threads, and at most `count`. The calling thread does the first. A
+    `count` of 0 is one call `work(0, 0)`. `work` must release Python's lock, or nothing is parallel. An error
+    is raised even if parts still run.
+    """
     import torch
 
     threads = max(min(torch.get_num_threads(), count), 1)
@@ -84,9 +89,11 @@ def _pool(process: int, threads: int) -> ThreadPoolExecutor:
 
 
 def join_wholly(thread: threading.Thread) -> None:
-    """Wait until Python has ended a thread. On Linux, also wait for the system, up to `MAX_SECONDS_TO_END`.
+    """Wait until Python has ended a thread, and under Linux until the system has, up to `MAX_SECONDS_TO_END`.
+
     When `join` returns, MKL still frees the thread's memory. A process forked then would get a copy of a
-    locked lock of MKL, and wait forever in its next product."""
+    locked lock of MKL, and wait forever in its next product.
+    """
     thread.join()
     task, deadline = Path(f"/proc/self/task/{thread.native_id}"), time.monotonic() + MAX_SECONDS_TO_END
     while task.exists() and time.monotonic() < deadline:

@@ -41,9 +41,11 @@ def opened(path: Path) -> Iterator[zipfile.ZipFile]:
 
 @contextmanager
 def unpacked(path: Path, names: re.Pattern[str]) -> Iterator[Path]:
-    """Yield a temporary folder with the members of a zip file that have `names`. Raise `UserError` for a
-    damaged file, or if such a member is hostile. In a `UserError` of the block, replace the folder, which is
-    gone then, by the zip file."""
+    """Yield a temporary folder with the members of a zip file that have `names`.
+
+    Raise `UserError` for a damaged file, and if such a member is hostile. The folder is gone after the block,
+    so a `UserError` of the block names the zip file instead.
+    """
     with TemporaryDirectory() as folder:
         with opened(path) as archive:
             needed = [info for info in archive.infolist() if names.fullmatch(info.filename)]
@@ -65,7 +67,9 @@ def check_whole(path: Path) -> None:
 
 def refuse_hostile(path: Path, members: Sequence[zipfile.ZipInfo]) -> None:
     """Raise `UserError` for a path outside the archive, a link, a device, an encrypted member or a zip bomb.
-    A bomb is a member, or a total, of more than `SMALL` bytes and `DENSEST` times its compressed size."""
+
+    A bomb is a member, or all together, with more than `SMALL` bytes and `DENSEST` times its compressed size.
+    """
     for info in members:
         name = PurePosixPath(info.filename)
         mode = info.external_attr >> 16

@@ -1,4 +1,4 @@
-"""Programs run in sessions of their own, and end with all of their children."""
+"""Programs run in their own sessions, and end with all of their children."""
 
 import os
 import signal

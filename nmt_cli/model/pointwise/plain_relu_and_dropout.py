@@ -28,9 +28,12 @@ def dropped_levels(probability: float) -> int:
 
 
 def dropped(x_TD: Tensor, seed: Tensor, keys_T: Tensor, positions_T: Tensor, probability: float) -> Tensor:
-    """Return `x_TD` with elements dropped by this probability, the others scaled up. The mask is a hash of
-    the int64 `seed`, the mask key and position of each token, both int32, and the channel. A hash has the
-    bits of two elements: the upper ones for the first half of the channels."""
+    """Return `x_TD` with elements dropped by this probability, and the others scaled up.
+
+    The mask is a hash of `seed` (int64), of the mask key and the position of each token (both int32), and of
+    the channel. One hash has the random bits of two elements: the upper bits belong to the first half of the
+    channels, the lower bits to the second half.
+    """
     levels, width = dropped_levels(probability), x_TD.shape[1]
     channels = torch.arange((width + 1) // 2, dtype=torch.int32, device=x_TD.device)
     hashes = hashed(seed, keys_T[:, None], positions_T[:, None], channels)
