@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from nmt_cli.checkpoints import finding, model_folder
 from nmt_cli.checkpoints.finding import EMA, WEIGHTS, checkpoints, find_model
@@ -126,39 +126,55 @@ def first_state(run: TrainingRun, newest: Path | None, to_take: Path | None) -> 
 
 
 def step_to_resume(run: TrainingRun) -> int:
-    """Return the step of the newest checkpoint, or 0 for a new run. Raise `UserError` for changed fixed
-    settings, another dataset, foreign files, a damaged checkpoint, or a step above training.max_steps."""
+    """Return the step of the newest checkpoint, or 0 for a new run. Raise `UserError` for foreign files, and
+    if the run cannot resume."""
     refuse_foreign(run.folder)
-    if not (newest := newest_checkpoint(run.folder)):
-        return 0
-    changes(run.folder, run.config)
-    step: int = _state_of(newest, run.identity)[0]["step"]
-    _refuse_earlier_end(step, run)
-    return step
+    newest = newest_checkpoint(run.folder)
+    return int(_resumable(run, newest).state["step"]) if newest else 0
+
+
+class _Resumable(NamedTuple):
+    """What was compared before a run resumes from a checkpoint."""
+
+    state: dict[str, Any]
+    """The content of `state.json`."""
+
+    changes: list[str]
+    """A text for each setting that has changed."""
+
+    has_settings: bool
+    """Whether the run folder has its settings."""
+
+
+def _resumable(run: TrainingRun, checkpoint: Path) -> _Resumable:
+    """Return the state of a checkpoint from which `run` can resume, and change nothing. Raise `UserError` for
+    a damaged checkpoint, another dataset, a changed fixed setting, or a step above training.max_steps."""
+    config, has_settings = run.config, (run.folder / CONFIG).exists()
+    if not run.process.first and (before := stored(run.folder)):
+        # Other ranks may have another path to the same model.
+        config = replace(config, start=replace(config.start, model=before.start.model))
+    changed = changes(run.folder, config)
+    state, description = _state_of(checkpoint, run.identity)
+    if not has_settings:
+        before = replace(run.config, model=section_of(ModelConfig, description["model"]))
+        compared(run.folder, before, run.config, "Restore them, or choose another --out.")
+    _refuse_earlier_end(state["step"], run)
+    return _Resumable(state, changed, has_settings)
 
 
 def _restore(run: TrainingRun, checkpoint: Path, trainer: Trainer) -> Position:
     """Restore weights, optimiser and loss scale of `trainer`, and return its position. Report a note for each
-    changed setting, and a warning if `config.toml` is missing. Raise `UserError` for a damaged checkpoint,
-    another dataset, a changed fixed setting, or a step above training.max_steps."""
-    config = run.config
-    if not run.process.first and (before := stored(run.folder)):
-        # Other ranks may have another path to the same model.
-        config = replace(config, start=replace(config.start, model=before.start.model))
-    for change in changes(run.folder, config):
+    changed setting, and a warning if `config.toml` is missing. Raise `UserError` if the run cannot resume."""
+    state, changed, has_settings = _resumable(run, checkpoint)
+    for change in changed:
         run.report(Note(f"changed: {change}"))
-    state, description = _state_of(checkpoint, run.identity)
-    if not (run.folder / CONFIG).exists():
+    if not has_settings:
         consequence = "so only the settings of the model could be compared. It is written again."
         run.report(Warned(f"{run.folder / CONFIG} is missing, {consequence}"))
-        before = replace(run.config, model=section_of(ModelConfig, description["model"]))
-        compared(run.folder, before, run.config, "Restore them, or choose another --out.")
     load_weights(trainer.model, read_tensors(checkpoint / WEIGHTS), checkpoint / WEIGHTS)
     _restore_optimizer(checkpoint, trainer)
     # The file has more entries than the position, and newer versions may add others.
-    position = Position(**{f.name: state[f.name] for f in fields(Position) if f.name in state})
-    _refuse_earlier_end(position.step, run)  # before the log and the settings are changed
-    return position
+    return Position(**{f.name: state[f.name] for f in fields(Position) if f.name in state})
 
 
 def checkpoint_to_take(config: StartConfig) -> Path | None:

@@ -15,7 +15,7 @@ from nmt_cli.model.cost import parameters, training_flops
 from nmt_cli.training.setup.dry_run import forecast
 from nmt_cli.training.tracking.events import Event
 from tests.checks import refusal
-from tests.training.runs import Go, NewRun, Planned, Tiny, lines_of, notes, warnings
+from tests.training.runs import Complaint, Go, NewRun, Planned, Tiny, lines_of, notes, warnings
 
 
 @pytest.mark.parametrize("settings", [(), ("batch.longest=20", "training.seed=3")], ids=["all", "some"])
@@ -135,6 +135,16 @@ def test_frozen_and_copied_parameters_are_reported(planned: Planned, go: Go, tmp
     planned(f'start.model="{tmp_path}/model"', 'start.freeze=["encoder.*"]', report=events.append)
     message = notes(events)
     assert [text.split()[0] for text in message] == ["starting", "frozen:"]
+
+
+def test_a_run_without_its_settings_is_refused_with_another_model_as_by_the_run(
+    planned: Planned, go: Go, run: Path, complaint: Complaint
+) -> None:
+    go()
+    (run / "config.toml").unlink()
+    message = complaint("model.norm=pre")
+    assert "model.norm: " in message
+    assert refusal(planned, "model.norm=pre") == message
 
 
 def test_a_run_that_resumes_does_not_need_the_model_that_it_started_from(
