@@ -72,10 +72,11 @@ class ResegmentTask:
 
 
 class Resegmented:
-    """The training pairs as each epoch segments them, a pure function of seed, epoch and line number. All
-    ranks of a machine share `folder`, which no other run uses. The rank with `workers` above 0 writes each
-    epoch there. Other ranks may ask for an epoch once a shard of it is planned. Its files are complete by
-    then."""
+    """The training pairs as each epoch segments them. Seed, epoch and line number decide the segmentation.
+
+    One rank of each machine writes the pairs of an epoch to files. Other ranks may ask for an epoch as soon
+    as a shard of it is planned, because its files are complete by then.
+    """
 
     def __init__(
         self,
@@ -86,6 +87,11 @@ class Resegmented:
         *,
         workers: int,
     ) -> None:
+        """Begin nothing. `close` has to be called.
+
+        folder: for the files of epochs. The ranks of a machine share it, and no other run uses it.
+        workers: number of processes that segment. 0 for ranks that only read the files.
+        """
         self._dataset, self._tokenizers = dataset, tokenizers
         self._changes, self._folder = changes, folder
         self._open: dict[int, Split] = {}

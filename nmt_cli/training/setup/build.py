@@ -75,8 +75,15 @@ def warn_if_slow(run: TrainingRun, ranks: int) -> None:
 
 @contextmanager
 def loading(run: TrainingRun, guard: DatasetGuard, cut: Cut, position: Position) -> Iterator[Loader]:
-    """Yield a loader of this rank's batches from `position` on. Report the shares of a mixture. All ranks
-    call this. The first process of a machine writes each epoch's order for the others."""
+    """Yield a loader of this rank's batches, and close it after the block. All ranks call this.
+
+    guard: looks at the dataset before each batch.
+    cut: how this rank cuts its part of a batch.
+    position: where the run is. The loader begins with the next batch.
+
+    The first process of each machine plans the batches, and the others read its files. Report the shares of
+    a mixture.
+    """
     if run.plan.shares:
         shares = ", ".join(f"{name} {share:.3g}" for name, share in run.plan.shares.items())
         run.report(Note(f"shares of the pairs: {shares}"))

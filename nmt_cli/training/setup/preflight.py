@@ -28,9 +28,12 @@ SENTENCES = 8
 
 
 def tried_cut(run: TrainingRun, snapshot: Snapshot, validator: Validator) -> Cut:
-    """Return how to cut batches. A new run tries the longest batch, a validation and a checkpoint. A resumed
-    run tries the longest batch to find how many tokens fit, or to compile. Wait for all ranks. Raise
-    `UserError` if a trial fails."""
+    """Return how this rank cuts its batches into micro-batches that fit its memory. All ranks call this.
+
+    A new run tries the longest batch, a validation and a checkpoint. A resumed run tries only the longest
+    batch, and only if the number of tokens that fit has to be searched, or if the model is compiled. Raise
+    `UserError` if a trial fails.
+    """
     cut, begins = first_cut(run.config, run.device, run.process), not snapshot.resumed
     compiles = compiled(run.config, run.device)
     # A resumed run has shown that its batches fit, unless their size has to be searched.
@@ -52,42 +55,54 @@ def tried_cut(run: TrainingRun, snapshot: Snapshot, validator: Validator) -> Cut
 
 
 def preflight(run: TrainingRun, snapshot: Snapshot, validator: Validator, trial: LongestBatch) -> None:
-    """Try a validation on a few sentences, if enabled, and a checkpoint, which is removed. Report a note with
-    the cost of the checkpoint, of the longest batch (`trial`), and of the run. Warn of a warm-up that is too
-    long for the run. All ranks call this, but only the first writes and reports. Raise `UserError` if the
-    disk is too small for all checkpoints."""
+    """Try a validation on a few sentences, if enabled, and a checkpoint, which is removed.
+
+    Report the time and memory of the longest batch (`trial`), of a checkpoint and of the run. Warn of a
+    warm-up that is too long for the run. All ranks call this, but only the first writes and reports. Raise
+    `UserError` if the disk is too small for all checkpoints.
+    """
     start = time.perf_counter()
     if validator.enabled:
         validator.try_out(SENTENCES)
     if not run.process.first:
         return
-    config, saving_start = run.config, time.perf_counter()
+    config, checkpoints = run.config, _checkpoints_fit(run, snapshot)
+    tried = time.perf_counter() - start + trial.total_seconds
+    steps, seconds = estimate(run, trial, snapshot.position)
+    validation = f", plus validation {interval_in_words(config.validation)}" if validator.enabled else ""
+    whole_run = f"{steps:,} steps take about {duration(seconds)} at this speed{validation}"
+    products = f"products in {precision_in_words(config.training.precision, run.precision)}"
+    plan = f"{trial}; {checkpoints}; {whole_run}; {products}"
+    if problem := long_warmup(config, snapshot.position.step + steps):
+        run.report(Warned(problem))
+    run.report(Note(f"preflight ({duration(tried)}): {plan}"))
+
+
+def _checkpoints_fit(run: TrainingRun, snapshot: Snapshot) -> str:
+    """Write a checkpoint, and remove it. Return a text with its cost. Raise `UserError` if the disk is too
+    small for as many checkpoints as the run keeps."""
+    start = time.perf_counter()
     written = try_saving(run.folder, snapshot.identity, snapshot.checkpoint())
-    now = time.perf_counter()
-    interval = interval_in_words(config.checkpoints)
-    saving = f"a checkpoint {interval} takes {size(written)} and {duration(now - saving_start)}"
-    count, free = checkpoints_at_most(config), shutil.disk_usage(run.folder).free
+    seconds = time.perf_counter() - start
+    count, free = checkpoints_at_most(run.config), shutil.disk_usage(run.folder).free
     if count * written > free:
         raise UserError(
             f"{run.folder} will hold {count} checkpoints of {size(written)}, {size(count * written)} in "
             f"total, but only {size(free)} are free. Free some space, or lower checkpoints.keep_last."
         )
-    disk = f"{count} of them {size(count * written)} of {size(free)} free"
-    steps, seconds = estimate(run, trial, snapshot.position)
-    validation = f", plus validation {interval_in_words(config.validation)}" if validator.enabled else ""
-    whole_run = f"{steps:,} steps take about {duration(seconds)} at this speed{validation}"
-    products = f"products in {precision_in_words(config.training.precision, run.precision)}"
-    plan = f"{trial}; {saving}, {disk}; {whole_run}; {products}"
-    if problem := long_warmup(config, snapshot.position.step + steps):
-        run.report(Warned(problem))
-    run.report(Note(f"preflight ({duration(now - start + trial.total_seconds)}): {plan}"))
+    interval = interval_in_words(run.config.checkpoints)
+    cost = f"a checkpoint {interval} takes {size(written)} and {duration(seconds)}"
+    return f"{cost}, {count} of them {size(count * written)} of {size(free)} free"
 
 
 def estimate(
     run: TrainingRun, trial: LongestBatch, position: Position, epoch_steps: int = 0
 ) -> tuple[int, float]:
-    """Return the estimated steps and seconds of the run from `position`, at the speed of `trial`, without
-    validation. If the number of steps per epoch, `epoch_steps`, is 0, estimate it from the pairs."""
+    """Return the estimated steps and seconds of the run from `position` on, without validation.
+
+    trial: the longest batch, whose speed is that of the whole run.
+    epoch_steps: the number of steps in an epoch. If it is 0, it is estimated from the pairs.
+    """
     config, split = run.config, run.train_set
     source, target = (int(side.offsets[-1]) for side in (split.source, split.target))
     longer = max(source, target)

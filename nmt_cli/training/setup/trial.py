@@ -77,10 +77,12 @@ def first_cut(config: TrainConfig, device: torch.device, process: Process) -> Cu
 
 
 def try_longest(trainer: Trainer, split: Split, cut: Cut, report: Report) -> LongestBatch:
-    """Return time and memory of a step on the longest pairs of `split`. While the pairs do not fit, retry
-    with every second pair. For each retry, lower the returned cut if `is_searched`, else warn. Raise
-    `UserError` instead of a retry with a single pair, or with training.deterministic. Time a second pass,
-    except after a slow first pass without compiling."""
+    """Return time and memory of a step on the longest pairs of `split`, which changes no weight.
+
+    If the pairs do not fit the memory, every second one is tried, until they fit. Then the returned cut has
+    fewer tokens, if their number is searched. Otherwise, each retry is a warning. A single pair that does not
+    fit raises `UserError`. So do pairs that do not fit with training.deterministic.
+    """
     config, device, start = trainer.config, trainer.precision.device, time.perf_counter()
     searched = is_searched(config, device)
     pairs = longest_pairs(split, config.batch, min(cut.max_pair_tokens, 2 * config.batch.tokens // cut.world))
