@@ -9,7 +9,7 @@ from functools import partial
 from nmt_cli.scoring.command import CommandScorer
 from nmt_cli.scoring.neural.comet import BLOCK
 from nmt_cli.translation.call_options import CallOptions
-from nmt_cli.translation.lines import FinishedLine, Line, Translation
+from nmt_cli.translation.lines import FinishedLine, Translation
 from nmt_cli.translation.text.ranking import searched
 from nmt_cli.translation.translator import Translator
 from nmt_cli.translation.workers.queue import RequestQueue
@@ -36,10 +36,10 @@ def stream(
     of `lines` after the translations of all lines before it.
     """
     request = _opened(translator, options, queue)
+    cut = partial(translator.segmenter.line, options=options)
     try:
         # A daemon, since reading may block forever. Python waits for other threads before it ends.
-        reading = request, lines, _cut_by(translator, options)
-        threading.Thread(target=queue.read_lines, args=reading, daemon=True).start()
+        threading.Thread(target=queue.read_lines, args=(request, lines, cut), daemon=True).start()
         following = partial(queue.next, request, before_waiting)
         while block := _block(translator, options, following, partial(queue.poll, request)):
             yield from translator.translations(block, options)
@@ -58,11 +58,6 @@ def _opened(
     """Return a new request in `queue`. `on_change` is called as in `RequestQueue.open`."""
     search = searched(options.search, translator.scorer)
     return queue.open(search, translator.config.input.window, on_change)
-
-
-def _cut_by(translator: Translator, options: CallOptions) -> Callable[[int, str], Line]:
-    """Return what cuts a raw line of a number into sentences."""
-    return partial(translator.segmenter.line, options=options)
 
 
 def _block(
@@ -107,13 +102,13 @@ async def async_stream(
         finished = [*iter(partial(queue.poll, request), None)]
         return translator.translations(finished, options)
 
+    cut = partial(translator.segmenter.line, options=options)
     try:
-        reading = request, lines, _cut_by(translator, options)
         if short:
-            queue.read_lines(*reading)
+            queue.read_lines(request, lines, cut)
         else:
             # Not a daemon: the thread ends soon after the request does.
-            threading.Thread(target=queue.read_lines, args=reading).start()
+            threading.Thread(target=queue.read_lines, args=(request, lines, cut)).start()
         while request.error or not request.ended:
             changed.clear()
             translations = poll_all() if short else await asyncio.to_thread(poll_all)

@@ -120,8 +120,7 @@ class RequestQueue:
             return request
 
     def read_lines(self, request: Request, lines: Iterable[str], cut: Callable[[int, str], Line]) -> None:
-        """Add `lines` to `request`, until the lines or the request end. This is all that a reader thread
-        does.
+        """Add `lines` to a request, until the lines or the request end. A reader thread does only this.
 
         Instead of raising an error, end the request with the error. `cut` gets the number of a line, from 1,
         and its text, and cuts it into sentences.

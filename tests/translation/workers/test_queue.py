@@ -185,6 +185,23 @@ def test_closing_a_request_under_the_lock_does_not_wait_for_its_reader() -> None
         time.sleep(0.001)
 
 
+def test_a_request_closed_under_the_lock_leaves_when_the_lock_is_free() -> None:
+    queue = RequestQueue(1)
+    request = request_of(queue, ONE, 2)
+    running, departures = queue.take(ONE, 1, ROOM, []), queue.counts.departures.value
+    seen: list[bool] = []
+
+    def collect() -> None:
+        queue.close_request(request)
+        seen.append(request.number in queue._requests)  # the method that holds the lock relies on it
+
+    queue.end(queue.open(ONE, window=1, on_change=collect))  # calls `collect` under the lock
+    assert seen == [True] and not queue.is_open(request)
+    assert not queue._lock.locked() and request.number not in queue._requests
+    assert queue.counts.departures.value == departures + 1 and queue.counts.unfinished.value == 0
+    assert queue.gone(running) == [0]
+
+
 def test_a_longer_sentence_gets_room_although_shorter_ones_keep_coming() -> None:
     queue = RequestQueue(1)
     request_of(queue, ONE, 3)
