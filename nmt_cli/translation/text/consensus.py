@@ -34,20 +34,20 @@ class Alternatives(NamedTuple):
 
 
 def expected_scores(
-    choices: Sequence[Alternatives], search: SearchConfig, comet: Comet | None
+    sentences: Sequence[Alternatives], search: SearchConfig, comet: Comet | None
 ) -> list[Numbers]:
-    """Return for each choice the expected score of its hypotheses, [N]. All hypotheses are references,
+    """Return for each sentence the expected score of its hypotheses, [N]. All hypotheses are references,
     weighted by probability, or equally for samples. The metric `search.mbr` is "chrf", "comet", or
     "comet-aggregated", whose only reference is the weighted mean of their vectors."""
-    weights = [probabilities(one.hypotheses, search) for one in choices]
+    weights = [probabilities(one.hypotheses, search) for one in sentences]
     if search.mbr == "chrf":
-        scores = [chrf([[*map(ord, "".join(text.split()))] for text in one.texts]) for one in choices]
+        scores = [chrf([[*map(ord, "".join(text.split()))] for text in one.texts]) for one in sentences]
         return [scores_NN @ weights_N for scores_NN, weights_N in zip(scores, weights, strict=True)]
     assert comet
-    texts = [[one.source, *dict.fromkeys(one.texts)] for one in choices]
+    texts = [[one.source, *dict.fromkeys(one.texts)] for one in sentences]
     vectors = torch.split(comet.embed([text for each in texts for text in each]), [*map(len, texts)])
     expected = []
-    for one, (_, *unique), vectors_UW, weights_N in zip(choices, texts, vectors, weights, strict=True):
+    for one, (_, *unique), vectors_UW, weights_N in zip(sentences, texts, vectors, weights, strict=True):
         row_of = {text: row for row, text in enumerate(unique)}
         rows_N = [row_of[text] for text in one.texts]
         weights_U = torch.from_numpy(np.bincount(rows_N, weights_N)).to(vectors_UW)

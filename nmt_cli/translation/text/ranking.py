@@ -57,9 +57,11 @@ def ranked(
     scorer: Scorer | None,
     text: Callable[[Sentence, Hypothesis], str],
 ) -> list[FinishedLine]:
-    """Return `lines` with the best hypotheses of each sentence, best first, as `rank` returns them. All
-    sentences are ranked together, since a scorer is faster with many. `text` gives the text of a
-    hypothesis."""
+    """Return `lines` with the best hypotheses of each sentence, best first, as `rank` returns them.
+
+    All sentences are ranked together, since a scorer is faster with many. `text` gives the text of a
+    hypothesis.
+    """
     alternatives = [
         Alternatives(sentence.raw, part, [text(sentence, each) for each in part])
         for line, parts in lines
@@ -71,28 +73,30 @@ def ranked(
 
 
 def rank(
-    choices: Sequence[Alternatives], search: SearchConfig, scorer: Scorer | None
+    sentences: Sequence[Alternatives], search: SearchConfig, scorer: Scorer | None
 ) -> list[list[Hypothesis]]:
-    """Return the `search.n_best` best hypotheses of each choice, best first, with their `rank_score`. It is
-    the expected score for minimum Bayes risk, else that of `scorer` given the source."""
-    if not choices:
+    """Return the `search.n_best` best hypotheses of each sentence, best first, with their `rank_score`.
+
+    It is the expected score for minimum Bayes risk, else that of `scorer` given the source.
+    """
+    if not sentences:
         return []
     if search.mbr == "off":
         assert scorer
-        scores = _scores(choices, scorer)
+        scores = _scores(sentences, scorer)
     else:
-        scores = expected_scores(choices, search, scorer if isinstance(scorer, Comet) else None)
+        scores = expected_scores(sentences, search, scorer if isinstance(scorer, Comet) else None)
     best = []
-    for one, scores_N in zip(choices, scores, strict=True):
+    for one, scores_N in zip(sentences, scores, strict=True):
         # The sort is stable: among equal hypotheses the better score of the model is first.
         order = np.argsort(-scores_N, kind="stable")[: search.n_best]
         best.append([replace(one.hypotheses[i], rank_score=float(scores_N[i])) for i in order])
     return best
 
 
-def _scores(choices: Sequence[Alternatives], scorer: Scorer) -> list[Numbers]:
-    """Return the score of each hypothesis by `scorer`, [N] for each choice. Score equal pairs once."""
-    pairs = [*dict.fromkeys((one.source, text) for one in choices for text in one.texts)]
+def _scores(sentences: Sequence[Alternatives], scorer: Scorer) -> list[Numbers]:
+    """Return the score of each hypothesis by `scorer`, [N] for each sentence. Score equal pairs once."""
+    pairs = [*dict.fromkeys((one.source, text) for one in sentences for text in one.texts)]
     sources, texts = ([*column] for column in zip(*pairs, strict=True))
     score_of = dict(zip(pairs, scorer.score(sources, texts, None), strict=True))
-    return [np.array([score_of[one.source, text] for text in one.texts]) for one in choices]
+    return [np.array([score_of[one.source, text] for text in one.texts]) for one in sentences]
