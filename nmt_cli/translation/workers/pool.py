@@ -66,6 +66,8 @@ class Workers:
 
         The collector may interrupt any thread at any moment, also one that holds the lock of the queue.
         """
+        if os.getpid() != self._owner:  # where another thread may have held the lock at the fork, forever
+            return
         if self.queue.can_be_locked():
             self.close()
         else:

@@ -39,6 +39,7 @@ def test_a_forked_copy_cannot_close_the_workers(workers: Workers, copier: Loaded
     if not child:
         usable = workers.usable
         workers.close()
+        workers.close_at_any_moment()
         os._exit(2 if usable else 0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert [one.text for one in stream(copier.translator, copier.options(), workers.queue, ["ab"])] == ["ab"]
