@@ -50,6 +50,8 @@ REMOVED: Mapping[str, Removed] = {
         "the sample of lines is always the same for a corpus. Shuffle the corpus for another", 1
     ),
     # nmt train
+    "model.decoder_window": Removed("model.window restricts self-attention of encoder and decoder", 0),
+    "model.encoder_window": Removed("model.window restricts self-attention of encoder and decoder", 0),
     "schedule.decay": Removed("plateau halves the learning rate", 0.5),
     "schedule.patience": Removed("plateau waits for three validations without improvement", 3),
     "checkpoints.every_minutes": Removed(

@@ -55,6 +55,7 @@ OMITTED = {
     "gated": False,
     "feed_forward_bias": True,
     "scale_embeddings": True,
+    "window": 0,
 }
 """Settings that are newer than the format, with the values that files without them mean."""
 

@@ -30,8 +30,7 @@ NO_ACTIVATION = len(ACTIVATIONS)
 """The numbers of activations in `kernels/layers.py` are their indices."""
 
 KNOWN: Mapping[str, Sequence[object]] = {
-    "encoder_window": (0,),
-    "decoder_window": (0,),
+    "window": (0,),
     "norm": ("post", "pre"),
     "norm_kind": ("layer", "rms"),
     "activation": ACTIVATIONS,

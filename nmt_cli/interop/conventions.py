@@ -78,7 +78,7 @@ def model_losses(config: ModelConfig, *, modern: bool = False, **supported: obje
             "scale_embeddings": True,
         }
         required["norm_epsilon"] = min(config.norm_epsilon, LARGEST_EPSILON)
-    required |= {"encoder_window": 0, "decoder_window": 0, "decoder_history": "attention"}
+    required |= {"window": 0, "decoder_history": "attention"}
     required |= {"start": ("mark", "zeros"), **supported}
     wrong = []
     for name, allowed in required.items():

@@ -125,11 +125,9 @@ class ModelConfig(Section):
     activation_dropout: float = setting(0.0, Bounds(least=0, below=1), kind="training only")
     """Dropout inside feed-forward layers. The paper has none."""
 
-    encoder_window: int = setting(0, Bounds(least=0, most=1_000_000), kind="use")
-    """Keys around a source token that it attends to. 0 is all. The paper's restricted self-attention."""
-
-    decoder_window: int = setting(0, Bounds(least=0, most=1_000_000), kind="use")
-    """Keys around a target token that it attends to. 0 is all. Later tokens are never visible."""
+    window: int = setting(0, Bounds(least=0, most=1_000_000), kind="use")
+    """Number of keys around a token that it attends to in self-attention. 0 is all. This is the restricted
+    self-attention of the paper, whose size is r. Later target tokens are never visible."""
 
     def __post_init__(self) -> None:
         check(self)
@@ -160,9 +158,7 @@ class ModelConfig(Section):
 
 
 def _check_shape(config: ModelConfig) -> None:
-    """Raise `UserError` for settings of windows, widths, heads and positions that do not suit each other."""
-    if config.decoder_history == "ssru" and config.decoder_window:
-        raise UserError("decoder_window has no effect with decoder_history=ssru. Leave it out.")
+    """Raise `UserError` for settings of widths, heads and positions that do not suit each other."""
     if config.width % 2:
         raise UserError(f"width is {config.width}, but it must be even.")
     for name in ("heads", "decoder_heads"):
@@ -178,7 +174,7 @@ def _check_shape(config: ModelConfig) -> None:
 
 def _check_positions(config: ModelConfig) -> None:
     """Raise `UserError` for settings that have no effect with, or do not suit, `config.positions`."""
-    kind, windows = config.positions, config.encoder_window or config.decoder_window
+    kind = config.positions
     if kind != "learned" and changed(config, "longest"):
         raise UserError(f"longest has no effect with {kind} positions. Set positions to learned.")
     if kind not in ("sinusoidal", "marian") and config.first_position:
@@ -187,8 +183,8 @@ def _check_positions(config: ModelConfig) -> None:
         raise UserError(f"width is {config.width}, but positions=marian needs at least 4.")
     if kind == "rotary" and config.d_k % 2:
         raise UserError(f"a head has {config.d_k} key channels (key_width), but rotary positions need pairs.")
-    if kind == "relative" and windows:
-        raise UserError("encoder_window and decoder_window must be 0 with relative positions.")
+    if kind == "relative" and config.window:
+        raise UserError("window must be 0 with relative positions.")
 
 
 def shape_in_words(config: ModelConfig) -> str:

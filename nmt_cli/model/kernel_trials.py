@@ -77,7 +77,7 @@ def attention(use: Use, device: torch.device) -> Iterator[tuple[Compute, Compute
         names = (f"gradient of {each}" for each in ("queries", "keys", "values"))
         return {"output": out.detach(), **dict(zip(names, gradients, strict=True))}
 
-    causal = Options(True, use.model.decoder_window, drop, seed)
+    causal = Options(True, use.model.window, drop, seed)
     for columns, batch in (
         ([2 * heads.keys + heads.values], (alone, alone, causal)),
         ([heads.keys, heads.keys + heads.values], (*pairs, Options(drop=drop, seed=seed))),

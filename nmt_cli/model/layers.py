@@ -96,7 +96,7 @@ class SelfAttention(nn.Module):
         self.query_key_value = projection(config.width, *outputs, bias=config.attention_bias, gain=gain)
         self.output = projection(outputs[2], config.width, bias=config.attention_bias)
         self.causal, self.drop = causal, config.attention_dropout
-        self.window = config.decoder_window if causal else config.encoder_window
+        self.window = config.window
 
     def forward(self, x_TD: Tensor, layout: Layout) -> Tensor:
         """Return [T, D]: the attention of each token within its sentence, projected back to D channels."""

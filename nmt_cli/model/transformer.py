@@ -201,7 +201,7 @@ class Transformer(nn.Module):
         tokens_R: the newest token of each hypothesis, or any token for an empty one. `cache` gets them.
         rows_R: the slots in use, ascending. Each of their hypotheses has fewer than `longest` tokens.
         """
-        positions, window = self.decoder_positions, self.config.decoder_window
+        positions, window = self.decoder_positions, self.config.window
         relative = positions if isinstance(positions, RelativeBias) else None
         step = cache.step(rows_R, window, self.output_matrix.dtype, relative)
         sentences_R = step.rows.from_slots // cache.slots

@@ -195,7 +195,7 @@ def test_twelve_models_take_no_more_memory_than_two(tmp_path: Path, identity: Id
         ({"width": 20}, "its width is 20, not 16."),
         ({"feed_forward": 8, "width": 20}, "its width is 20, not 16."),
         ({"decoder_layers": 2}, "its decoder_layers is 2, not 1."),
-        ({"encoder_window": 3}, "its encoder_window is 3, not 0."),
+        ({"window": 3}, "its window is 3, not 0."),
     ],
     ids=str,
 )

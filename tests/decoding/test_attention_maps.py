@@ -90,7 +90,7 @@ SETTINGS = {
     "plain": {},
     "heads of other widths, biases": {"key_width": 6, "value_width": 10, "attention_bias": True},
     "decoder apart": {"decoder_heads": 4, "decoder_feed_forward": 24},
-    "pre-norm, windows": {"norm": "pre", "encoder_window": 3, "decoder_window": 4},
+    "pre-norm, windows": {"norm": "pre", "window": 3},
 }
 
 

@@ -136,7 +136,7 @@ def test_a_sentence_is_dropped_by_its_number_in_the_whole_batch(sentences: list[
     assert done == {*sentences} - {*dropped}
 
 
-@pytest.mark.parametrize("changed", [{"encoder_window": 4}, {"decoder_window": 4}], ids=str)
+@pytest.mark.parametrize("changed", [{"window": 4}], ids=str)
 def test_a_model_with_windows_takes_the_plain_search(changed: dict[str, Any], used: list[str]) -> None:
     model = model_of(replace(SMALL, **changed), ENTRIES).eval()
     assert translate_sentences([model], [PLAIN], CONFIG)[0] and used == ["Search"]

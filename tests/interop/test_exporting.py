@@ -354,9 +354,9 @@ def test_symbols_are_lost_where_only_sentencepiece_reads_texts(
 def test_an_unsupported_feature_is_named_and_nothing_is_written(
     tokenizers: Tokenizers, tmp_path: Path
 ) -> None:
-    windowed = replace(SMALL, decoder_window=4, key_width=4, tie="decoder")
+    windowed = replace(SMALL, window=4, key_width=4, tie="decoder")
     model = random_model(tmp_path / "ours", windowed, tokenizers)
-    window, widths = "decoder_window is 4", {"huggingface": "d_k is 4", "ctranslate2": "d_v is 8"}
+    window, widths = "window is 4", {"huggingface": "d_k is 4", "ctranslate2": "d_v is 8"}
     for form, problem in widths.items():
         with pytest.raises(UserError, match=problem) as error:
             export(model, form, tmp_path / "theirs")

@@ -24,8 +24,8 @@ CONFIGS = {
     "post": POST,
     "pre": replace(POST, norm="pre", activation="gelu"),
     "learned": replace(POST, positions="learned", longest=40, tie="none"),
-    "window": replace(POST, encoder_window=3, decoder_window=4),
-    "narrow window": replace(POST, norm="pre", decoder_window=1),
+    "window": replace(POST, window=4),
+    "narrow window": replace(POST, norm="pre", window=1),
     "ssru": replace(POST, decoder_history="ssru"),
     "widths apart": replace(POST, key_width=8, value_width=12, attention_bias=True),
 }

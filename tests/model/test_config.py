@@ -29,7 +29,7 @@ def test_the_default_settings_are_the_papers_base_model() -> None:
     assert (config.norm_epsilon, config.attention_bias) == (1e-6, False)
     assert config.residual_dropout == 0.1
     assert (config.attention_dropout, config.activation_dropout) == (0, 0)
-    assert (config.encoder_window, config.decoder_window) == (0, 0)
+    assert config.window == 0
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_keys_and_values_may_have_different_widths(settings: dict[str, Any], wid
 
 
 SIZES = "encoder_layers", "decoder_layers", "width", "feed_forward", "heads", "longest"
-MAY_BE_0 = "key_width", "value_width", "encoder_window", "decoder_window"
+MAY_BE_0 = "key_width", "value_width", "window"
 DROPOUTS = "residual_dropout", "attention_dropout", "activation_dropout"
 INVALID = [
     *((name, size, "") for name in SIZES for size in (0, -2)),
@@ -68,8 +68,8 @@ def test_a_value_out_of_range_is_refused_by_name_value_and_limits(
 
 
 def test_all_invalid_sizes_are_reported_at_once() -> None:
-    message = complaint(width=0, heads=-1, encoder_window=-5)
-    for part in ("width must be 1 to 16384 (got 0)", "heads must be", "encoder_window must be"):
+    message = complaint(width=0, heads=-1, window=-5)
+    for part in ("width must be 1 to 16384 (got 0)", "heads must be", "window must be"):
         assert part in message
 
 
@@ -89,7 +89,6 @@ def test_a_width_that_is_not_a_multiple_of_the_heads_is_refused_with_a_remedy(wi
         ({"positions": "learned", "first_position": 2}, "first_position"),
         ({"positions": "sinusoidal", "longest": 2048}, "longest"),
         ({"positions": "marian", "longest": 2048}, "longest"),
-        ({"decoder_history": "ssru", "decoder_window": 3}, "decoder_window"),
         ({"decoder_heads": 6}, "not a multiple of the 6 decoder_heads"),
         ({"positions": "rotary", "width": 24, "heads": 4, "decoder_heads": 8}, "3 key channels"),
     ],
@@ -111,7 +110,7 @@ def test_every_setting_has_a_kind() -> None:
     ("settings", "kinds", "names"),
     [
         ({"width": 64}, ("shape",), ["width"]),
-        ({"decoder_window": 3, "norm_epsilon": 1e-5}, ("use",), ["norm_epsilon", "decoder_window"]),
+        ({"window": 3, "norm_epsilon": 1e-5}, ("use",), ["norm_epsilon", "window"]),
         ({"residual_dropout": 0.0, "attention_dropout": 0.5}, ("shape", "use"), []),
         ({"residual_dropout": 0.0}, ("training only",), ["residual_dropout"]),
         ({"heads": 4}, ("use",), ["heads", "d_k", "d_v"]),

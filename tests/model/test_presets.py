@@ -82,7 +82,7 @@ def test_the_papers_presets_follow_the_paper_and_not_later_code(name: str) -> No
     assert (config.norm, config.norm_epsilon, config.activation) == ("post", 1e-6, "relu")
     assert (config.positions, config.attention_bias) == ("sinusoidal", False)
     assert (config.attention_dropout, config.activation_dropout) == (0, 0)
-    assert (config.encoder_window, config.decoder_window) == (0, 0)
+    assert config.window == 0
 
 
 @pytest.mark.parametrize("kind", ["base", "big"])

@@ -146,7 +146,7 @@ def test_beam_search_scores_hypotheses_as_the_forward_pass_does(
 @pytest.mark.parametrize(
     ("settings", "problem"),
     [
-        ({"positions": "relative", "encoder_window": 5}, "encoder_window and decoder_window must be 0"),
+        ({"positions": "relative", "window": 5}, "window must be 0"),
         ({"positions": "rotary", "key_width": 3, "value_width": 8}, "a head has 3 key channels .key_width."),
         ({"positions": "rotary", "first_position": 2}, "first_position has no effect with rotary"),
     ],

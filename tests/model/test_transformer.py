@@ -25,7 +25,7 @@ CONFIGS = {
     "post": POST,
     "pre": replace(POST, norm="pre", activation="gelu", norm_epsilon=1e-3),
     "learned": replace(POST, positions="learned", longest=600, tie="none"),
-    "windows": replace(POST, encoder_window=4, decoder_window=3),
+    "windows": replace(POST, window=3),
     "widths apart": replace(POST, key_width=6, value_width=10, attention_bias=True, tie="decoder"),
     "ssru": replace(POST, decoder_history="ssru"),
     "depths apart": replace(POST, encoder_layers=3, decoder_layers=1),
@@ -242,7 +242,7 @@ def test_a_changed_source_token_affects_only_the_window_of_each_layer(
     window: int, behind: int, ahead: int, depth: int, build: Callable[..., Transformer]
 ) -> None:
     """With a window r, a token sees r // 2 tokens before it and (r - 1) // 2 after it in each layer."""
-    model = build(replace(POST, encoder_layers=depth, encoder_window=window))
+    model = build(replace(POST, encoder_layers=depth, window=window))
     ids, layout = torch.arange(40) % 7, Layout.of([25, 15])
     before = model.encode(ids, layout)
     ids[12] = 30
@@ -256,7 +256,7 @@ def test_a_changed_source_token_affects_only_the_window_of_each_layer(
 def test_a_changed_target_token_never_affects_earlier_tokens(
     window: int, ahead: int, depth: int, build: Callable[..., Transformer]
 ) -> None:
-    model = build(replace(POST, decoder_layers=depth, decoder_window=window))
+    model = build(replace(POST, decoder_layers=depth, window=window))
     source, target, ids = Layout.of([3, 4]), Layout.of([25, 15]), torch.arange(40) % 7
     before = model(ids[:7], ids, source, target)
     ids = ids.clone()

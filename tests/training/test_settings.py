@@ -58,7 +58,7 @@ def test_changes_are_listed_old_to_new(tmp_path: Path, tiny: Tiny) -> None:
     [
         ("model.width=32", "model.width: 16 -> 32"),
         ("model.norm=pre", 'model.norm: "post" -> "pre"'),
-        ("model.decoder_window=5", "model.decoder_window: 0 -> 5"),
+        ("model.window=5", "model.window: 0 -> 5"),
         ("batch.tokens=500", "batch.tokens: 400 -> 500"),
         ("batch.longest=50", "batch.longest: 256 -> 50"),
         ("optimizer.kind=adamw", 'optimizer.kind: "adam" -> "adamw"'),

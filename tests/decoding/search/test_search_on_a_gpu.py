@@ -28,7 +28,7 @@ from tests.model.models import model_of as random_model
 TINY = ModelConfig(encoder_layers=1, decoder_layers=2, width=8, heads=2, feed_forward=16, norm="pre")
 SHAPES = {
     "self-attention": TINY,
-    "windows": replace(TINY, decoder_window=4),
+    "windows": replace(TINY, window=4),
     "learned": replace(TINY, positions="learned", longest=90),
     "ssru": replace(TINY, decoder_history="ssru"),
 }
