@@ -60,10 +60,8 @@ def test_each_of_several_gpus_has_a_worker_that_loads_the_model_on_it(
 
 
 def test_settings_that_int8_does_not_apply_with_are_one_caution(made_models: Path) -> None:
-    search = SearchConfig(repetition_penalty=1.5, no_repeat_ngram=3)
-    expected = (
-        "int8 does not apply with search.no_repeat_ngram, search.repetition_penalty: translating in fp32"
-    )
+    search = SearchConfig(no_repeat_ngram=3, sample=True)
+    expected = "int8 does not apply with search.no_repeat_ngram, search.sample: translating in fp32"
     with pytest.warns(Caution, match=expected) as caught:
         load([made_models / "copies"], TranslateConfig(search=search), Hardware("cpu", 1, 1, "int8"))
     assert len(caught) == 1
