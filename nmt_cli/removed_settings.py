@@ -50,6 +50,9 @@ REMOVED: Mapping[str, Removed] = {
         "the sample of lines is always the same for a corpus. Shuffle the corpus for another", 1
     ),
     # nmt train
+    "training.kernels": Removed(
+        "a GPU's kernels are tried at the start. NMT_KERNELS=plain uses PyTorch's operations only", "auto"
+    ),
     "model.decoder_window": Removed("model.window restricts self-attention of encoder and decoder", 0),
     "model.encoder_window": Removed("model.window restricts self-attention of encoder and decoder", 0),
     "schedule.decay": Removed("plateau halves the learning rate", 0.5),
@@ -91,6 +94,9 @@ REMOVED: Mapping[str, Removed] = {
     "search.weights": Removed(ONE_BEST, []),
     "search.rows": Removed(BY_DEVICE),
     # nmt translate and nmt serve
+    "search.kernels": Removed(
+        "a GPU's kernels are tried at the start. NMT_KERNELS=plain uses PyTorch's operations only", "auto"
+    ),
     "search.repetition_penalty": Removed(
         "repeated tokens are as likely as others. search.no_repeat_ngram=3 stops loops", 1.0
     ),

@@ -177,12 +177,6 @@ class SearchConfig(BeamConfig):
     rows: int = setting(0, Bounds(least=0, most=16_384))
     """Maximum hypotheses in a batch. 0 depends on the device."""
 
-    kernels: Literal["auto", "plain"] = "auto"
-    """Kernels of a GPU: "auto" tries nmt's, "plain" is PyTorch's.
-
-    It counts when a model is loaded. Auto replaces kernels that fail a trial by PyTorch's operations.
-    """
-
     def __post_init__(self) -> None:
         BeamConfig.__post_init__(self)  # super() would refer to the class before slots were added
         if self.n_best > self.beam and self.has_beam:

@@ -22,7 +22,7 @@ from nmt_cli.runtime.kernels import torch_private
 
 SETTINGS = {
     *("beam", "length_rule", "length_penalty", "min_length", "max_length", "cap_ratio", "cap_extra", "reach"),
-    *("stop_early", "n_best", "unknown", "mbr", "rows", "kernels", "glossary", "ban", "temperature", "top_k"),
+    *("stop_early", "n_best", "unknown", "mbr", "rows", "glossary", "ban", "temperature", "top_k"),
     *("top_p", "seed", "weights"),
 }
 """The settings of a search that the engine applies, or that change nothing in it. Words of `ban` and of a

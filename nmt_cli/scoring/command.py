@@ -92,7 +92,7 @@ class CommandScorer:
 
         def start() -> None:
             may_start.wait()
-            # In a session of its own, so that the children of the command can be killed with it.
+            # In its own session, so that the children of the command can be killed with it.
             process = start_program(self._command, stdin=PIPE, stdout=PIPE)
             started.append(process)
             self._feed(process.stdin, rows)

@@ -151,10 +151,6 @@ class TrainingConfig(Section):
     compile: Literal["auto", "on", "off"] = "auto"
     """Compile the model with torch.compile. Auto compiles on GPUs."""
 
-    kernels: Literal["auto", "plain"] = "auto"
-    """Kernels of a GPU. Auto tries nmt's own ones at the start. PyTorch's operations replace those that fail.
-    Plain uses PyTorch's operations only, which is slower."""
-
     deterministic: bool = False
     """Refuse operations whose results differ from run to run."""
 

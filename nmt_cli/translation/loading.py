@@ -30,7 +30,7 @@ from nmt_cli.runtime.devices import (
     usual_translating_precision,
 )
 from nmt_cli.runtime.kernels.compiling import prepare
-from nmt_cli.runtime.kernels.families import FAMILIES, refused
+from nmt_cli.runtime.kernels.families import FAMILIES, plain_only, refused
 from nmt_cli.runtime.memory import return_free_memory
 from nmt_cli.runtime.processes import StartMethod
 from nmt_cli.runtime.threads import available_cores, restored_threads, set_own_threads
@@ -132,7 +132,7 @@ def load(
         models = [model.transformer for model in read]
         decoder = Decoder.of(models, precision)
     _warn_of_fp32(decoder, config.search)
-    choose_kernels(models, device, FAMILIES if config.search.kernels == "plain" else ())
+    choose_kernels(models, device, FAMILIES if plain_only() else ())
     Ensemble.of(models, config.search)  # raises UserError if the settings do not suit the models
     # Some model folders lack these values.
     longest = min(filter(None, (model.identity.trained_on.get("longest") for model in read)), default=None)

@@ -290,6 +290,26 @@ def test_an_impossible_state_is_a_plain_error(save: Save, key: str, value: objec
         read_state(folder)
 
 
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("scores", {"1": math.nan, "2": 3}),
+        ("judged", {"2": {"bleu": math.nan, "nll": math.inf}}),
+        ("seconds", 7),
+        ("of a newer version", {"any": "value"}),
+    ],
+    ids=str,
+)
+def test_the_state_of_a_run_that_diverged_or_of_a_newer_version_is_read(
+    save: Save, key: str, value: object
+) -> None:
+    folder = save(2)
+    state = read_state(folder)
+    del state["files"]
+    write_description(folder, "state.json", {**state, key: value}, covers=["optimizer.safetensors"])
+    assert str(read_state(folder)[key]) == str(value)
+
+
 def test_the_two_descriptions_of_a_checkpoint_are_not_confused(save: Save) -> None:
     config, state = (save(2) / name for name in ("config.json", "state.json"))
     contents = config.read_bytes(), state.read_bytes()

@@ -150,8 +150,9 @@ def test_kernels_that_fail_for_a_model_are_replaced_with_one_warning(
 
 def test_plain_kernels_need_no_trial(made_models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loading, "failures", None)
+    monkeypatch.setenv("NMT_KERNELS", "plain")
     try:
-        load([made_models / "copies"], TranslateConfig(search=SearchConfig(kernels="plain")), ON_CPU)
+        load([made_models / "copies"], TranslateConfig(), ON_CPU)
         assert families.refused == {*families.FAMILIES}
     finally:
         families.refused.clear()

@@ -1,5 +1,6 @@
 """Families of Triton kernels, and those that PyTorch's operations replace in this process."""
 
+import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
@@ -30,3 +31,8 @@ def without(families: Iterable[str]) -> Iterator[None]:
         yield
     finally:
         refused.intersection_update(before)
+
+
+def plain_only() -> bool:
+    """Return whether the user wants none of our kernels on a GPU, by NMT_KERNELS=plain in the environment."""
+    return os.environ.get("NMT_KERNELS") == "plain"

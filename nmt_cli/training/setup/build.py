@@ -15,7 +15,7 @@ from nmt_cli.model.kernel_trials import Use
 from nmt_cli.model.kernel_verdicts import failures, line
 from nmt_cli.runtime.atomic import temporary_folder
 from nmt_cli.runtime.devices import is_gpu, translating_precisions
-from nmt_cli.runtime.kernels.families import FAMILIES, without
+from nmt_cli.runtime.kernels.families import FAMILIES, plain_only, without
 from nmt_cli.runtime.kernels.torch_private import compiled_for_all_sizes
 from nmt_cli.runtime.locks import is_locked
 from nmt_cli.runtime.threads import available_cores
@@ -49,9 +49,9 @@ def build_trainer(run: TrainingRun, *, fresh: bool) -> Trainer:
 
 def chosen_kernels(run: TrainingRun) -> AbstractContextManager[None]:
     """Return a context with the kernels that work on the GPUs of all ranks, and warn of others. All ranks
-    call this. With training.kernels=plain, use PyTorch's operations only."""
+    call this. With NMT_KERNELS=plain, use PyTorch's operations only."""
     config, group = run.config, run.group
-    if config.training.kernels == "plain":
+    if plain_only():
         return without(FAMILIES)
     entries = len(run.tokenizers.target.vocabulary)
     reasons = failures(Use(config.model, run.precision.dtype, entries, config.loss.smoothing), group.device)
