@@ -157,10 +157,13 @@ def _xliff(text: str) -> Iterator[Block]:
 
 
 def _segment(text: str, position: int, children: Mapping[str, _Element]) -> tuple[list[Block], int]:
-    """Return the blocks from `position` up to the end of a segment's new target, and the offset of this end.
+    """Return the blocks of a segment of XLIFF with a new target, and the offset in `text` up to which they
+    reach.
 
-    `children` are the elements of the segment by name. If there is nothing to translate, return no blocks and
-    `position`.
+    - `position`: the offset at which the blocks begin, which is before the segment.
+    - `children`: the elements of the segment by name, such as its source.
+
+    If there is nothing to translate, return no blocks and `position`.
     """
     source, target = children.get("source"), children.get("target")
     # A copy of the source that is cut into sentences. The target gets the same sentences.

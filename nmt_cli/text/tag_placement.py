@@ -3,6 +3,10 @@
 The alignment of words decides: an element of the source goes to the words of the translation that attend to
 the words of the element. Both texts are cut into units: words, punctuation marks, and characters of scripts
 without spaces. A suffix `_S` means units of the source, `_T` units of the translation.
+
+A code is a tag of XLIFF that opens or closes something, such as bold text, without containing it. If the
+closing code is not in the element of its opening code, the pair crosses the border of an element. Such pairs
+are placed apart from elements. All other pairs count as elements.
 """
 
 import re
@@ -82,7 +86,8 @@ def placed(
 
 
 def _closing_codes(elements: Sequence[Element]) -> Iterator[Element]:
-    """Yield the closing codes of pairs that cross the borders of elements, from all levels."""
+    """Yield the closing code of each pair that crosses the border of an element, among `elements` and their
+    descendants."""
     for element in elements:
         if element.opened_by:
             yield element
@@ -171,7 +176,8 @@ class _Page:
         self.parts.append(self.escape(self.target[start:end]))
 
     def queue_codes(self, closing_codes: Sequence[Element]) -> None:
-        """Queue the codes of pairs that cross the borders of elements, for `_write`.
+        """Find the positions of pairs of codes that cross the borders of elements, given the closing codes.
+        `_write` then inserts them.
 
         A pair covers everything between the translations of its first and its last word.
         """

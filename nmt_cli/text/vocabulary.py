@@ -51,8 +51,8 @@ class Vocabulary:
     def __post_init__(self) -> None:
         """Raise `UserError` if the special tokens or the entries are impossible.
 
-        The id of a special token may be out of range, the end and the unknown token may be equal, or one of
-        them may be in `never`. An entry may not be Unicode text.
+        They are impossible if the id of a special token is out of range, the end and the unknown token are
+        equal, one of both is in `never`, or an entry is not Unicode text.
         """
         marks = {"end": [self.end], "unknown": [self.unknown], "never": self.never}
         marks["start"] = [] if self.start is None else [self.start]

@@ -201,8 +201,11 @@ def _decoded(item: Input, block: PairBlock, config: PreprocessConfig, noted: Tal
 
 
 def _varied(item: Input, first: int, pairs: list[Pair], tokenizers: Tokenizers) -> list[Pair]:
-    """Return `pairs`, changed by the variation of the set if it has one. `first` is the number of the first
-    pair."""
+    """Return `pairs`, changed by the variation of the set if it has one. Symbols of the tokenizers do not
+    change.
+
+    `first` is the number of the first pair. The number of a pair decides all random draws.
+    """
     if not item.variation:
         return pairs
     return [

@@ -106,8 +106,12 @@ def _refuse_other_bytes(folder: Path, fingerprint: str) -> None:
 def _from_files(job: PreprocessJob, spec: str) -> TokenizerPlan:
     """Return the plan to build tokenizers from the files in `spec`: one file, or SOURCE:TARGET.
 
-    Raise `UserError` if the files are of two kinds, belong to a changed tokenizer folder, or decide a setting
-    that the user gave.
+    Raise `UserError` in these cases:
+
+    - The files are of two kinds.
+    - A file is in a tokenizer folder that was changed.
+    - A file decides a setting that the user gave.
+    - There are two files, but the settings ask for symbols of terms, which need one vocabulary.
     """
     # The name of a file may contain a colon.
     paths = [Path(spec)] if Path(spec).is_file() else [Path(part) for part in spec.split(":", 1)]
