@@ -17,10 +17,8 @@ from nmt_cli.text.well_formed import tags_of
 Format = Literal["html", "xhtml", "xml", "xliff", "po", "srt", "vtt"]
 
 FORMATS: tuple[Format, ...] = get_args(Format)
-SUFFIXES: dict[str, Format] = {
-    **{f".{name}": name for name in FORMATS},
-    **{".htm": "html", ".xlf": "xliff", ".pot": "po"},
-}
+SUFFIXES: dict[str, Format] = {f".{name}": name for name in FORMATS}
+SUFFIXES |= {".htm": "html", ".xlf": "xliff", ".pot": "po"}
 
 XML_FORMS = {"xhtml", "xml", "xliff"}
 

@@ -88,8 +88,15 @@ INLINE = frozenset(
 """HTML elements that are in none of the other sets."""
 
 PAIRED = {
-    **{"bpt": "bpt", "ept": "bpt", "bx": "bx", "ex": "bx", "it": "it"},
-    **{"sc": "sc", "ec": "sc", "sm": "sm", "em": "sm"},
+    "bpt": "bpt",
+    "ept": "bpt",
+    "bx": "bx",
+    "ex": "bx",
+    "it": "it",
+    "sc": "sc",
+    "ec": "sc",
+    "sm": "sm",
+    "em": "sm",
 }
 """The elements of XLIFF 1.2 and 2 that open or close a pair of codes, with the name of the one that opens it.
 Both ends can be `it`, whose attribute `pos` says which end it is."""
