@@ -25,7 +25,7 @@ from nmt_cli import config as settings
 from nmt_cli.cli.main import main
 from nmt_cli.data.config import PreprocessConfig
 from nmt_cli.data.preprocessing.job import PreprocessJob
-from nmt_cli.data.preprocessing.preprocess import Outcome, preprocess
+from nmt_cli.data.preprocessing.pipeline import Outcome, preprocess
 from nmt_cli.text.vocabulary import Vocabulary
 from tests.forked import Forked, script, served
 

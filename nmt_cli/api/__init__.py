@@ -43,7 +43,7 @@ from nmt_cli.training.config import (
 from nmt_cli.translation.arguments import Device
 
 if TYPE_CHECKING:  # PyTorch takes seconds to load
-    from nmt_cli.data.preprocessing.preprocess import Outcome
+    from nmt_cli.data.preprocessing.pipeline import Outcome
     from nmt_cli.decoding.attention_maps import AttentionMaps
     from nmt_cli.decoding.search.hypotheses import Scored
     from nmt_cli.scoring.command import CommandScorer
@@ -60,7 +60,7 @@ LATER = {
     "Candidate": "translation.lines.Candidate",
     "Comet": "scoring.neural.comet.Comet",
     "CommandScorer": "scoring.command.CommandScorer",
-    "Outcome": "data.preprocessing.preprocess.Outcome",
+    "Outcome": "data.preprocessing.pipeline.Outcome",
     "Score": "scoring.metrics.Score",
     "Scored": "decoding.search.hypotheses.Scored",
     "Translation": "translation.lines.Translation",

@@ -16,7 +16,7 @@ from nmt_cli.training.config import TrainConfig
 from nmt_cli.translation.arguments import Anywhere, Device, Pair, check_counts
 
 if TYPE_CHECKING:  # PyTorch takes seconds to load
-    from nmt_cli.data.preprocessing.preprocess import Outcome
+    from nmt_cli.data.preprocessing.pipeline import Outcome
     from nmt_cli.runtime.processes import Progress
     from nmt_cli.training.tracking.events import Report
 
@@ -53,7 +53,7 @@ def preprocess(
     300
     """
     from nmt_cli.data.preprocessing.job import PreprocessJob
-    from nmt_cli.data.preprocessing.preprocess import preprocess as make_dataset
+    from nmt_cli.data.preprocessing.pipeline import preprocess as make_dataset
     from nmt_cli.runtime.threads import available_cores
     from nmt_cli.scoring.command import score_by_command
 

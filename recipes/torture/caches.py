@@ -19,7 +19,7 @@ from unittest.mock import patch
 
 import click
 
-from nmt_cli.data.preprocessing import preprocess, training_set
+from nmt_cli.data.preprocessing import pipeline, training_set
 from nmt_cli.data.preprocessing.parts import work_folder
 from nmt_cli.runtime.kernels.loading import PACKAGE, PREFIX
 from recipes.torture import forks
@@ -79,7 +79,7 @@ def damage_parts(out: Path, command: list[str], mutations: int, random: Random, 
     outcome."""
     command, work, parts = [*command, "--out", str(out)], work_folder(out), out.with_name("parts")
     # A finished run would remove its parts.
-    with patch.object(preprocess, "drop_work", lambda work: None):
+    with patch.object(pipeline, "drop_work", lambda work: None):
         forks.succeed(command, out.parent)
     shutil.copytree(work, parts)
     expected = digest(out)

@@ -24,7 +24,7 @@ from nmt_cli.checkpoints import model_folder
 from nmt_cli.checkpoints.average import average
 from nmt_cli.checkpoints.model_folder import Identity, read_model, weights, write_model
 from nmt_cli.checkpoints.verified_files import write_description, write_tensors
-from nmt_cli.data.preprocessing.preprocess import Outcome
+from nmt_cli.data.preprocessing.pipeline import Outcome
 from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.text.tokenizers import load_tokenizers

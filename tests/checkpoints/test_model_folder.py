@@ -18,7 +18,7 @@ from torch import Tensor
 from nmt_cli.checkpoints.average import average
 from nmt_cli.checkpoints.model_folder import Identity, read_model, shareable, weights, write_model
 from nmt_cli.checkpoints.verified_files import write_description, write_tensors
-from nmt_cli.data.preprocessing.preprocess import Outcome
+from nmt_cli.data.preprocessing.pipeline import Outcome
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.transformer import EncoderLayer, Transformer
 from tests.checks import differing, refusal

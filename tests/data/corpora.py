@@ -9,7 +9,7 @@ from typing import Any
 from nmt_cli.data.batching.plan import Shard
 from nmt_cli.data.batching.schedule import GlobalBatch
 from nmt_cli.data.dataset import Sentences, Split
-from nmt_cli.data.preprocessing.preprocess import Outcome
+from nmt_cli.data.preprocessing.pipeline import Outcome
 
 Pairs = Sequence[tuple[str, str]]
 Lengths = Sequence[tuple[int, int]]

@@ -24,7 +24,7 @@ from nmt_cli.checkpoints.run_folder import (
 from nmt_cli.checkpoints.verified_files import read_tensors
 from nmt_cli.data.dataset import TOKENIZERS, open_dataset
 from nmt_cli.data.guard import verify
-from nmt_cli.data.preprocessing.preprocess import Outcome
+from nmt_cli.data.preprocessing.pipeline import Outcome
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.runtime.atomic import file_written_whole, folder_written_whole, recover
 from nmt_cli.text.tokenizers import load_tokenizers

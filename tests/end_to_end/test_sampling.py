@@ -9,7 +9,7 @@ from subprocess import CompletedProcess, Popen
 
 import pytest
 
-from nmt_cli.data.preprocessing.preprocess import Outcome
+from nmt_cli.data.preprocessing.pipeline import Outcome
 from tests.end_to_end.processes import TINY_MODEL, kill_repeatedly, log_lines, succeed, weights_of
 
 STEPS = 30

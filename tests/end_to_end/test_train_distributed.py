@@ -12,7 +12,7 @@ import pytest
 
 from nmt_cli.checkpoints.finding import checkpoints
 from nmt_cli.checkpoints.run_folder import read_state
-from nmt_cli.data.preprocessing.preprocess import Outcome
+from nmt_cli.data.preprocessing.pipeline import Outcome
 from nmt_cli.training.step.distributed import child_environments
 from tests.end_to_end.processes import (
     TINY_MODEL,

@@ -18,7 +18,7 @@ from nmt_cli.data.batching.batch import Rounding, assemble
 from nmt_cli.data.batching.loader import Cut, Loader, prepare
 from nmt_cli.data.batching.schedule import GlobalBatch
 from nmt_cli.data.dataset import Split, open_dataset
-from nmt_cli.data.preprocessing.preprocess import Outcome
+from nmt_cli.data.preprocessing.pipeline import Outcome
 from nmt_cli.decoding.attention_maps import attention_maps
 from nmt_cli.model.transformer import GUIDED_HEAD, DecoderLayer, Transformer
 from nmt_cli.training.step.distributed import Group, Process

@@ -14,7 +14,7 @@ import pytest
 from nmt_cli.checkpoints.finding import checkpoints, find_model
 from nmt_cli.checkpoints.run_folder import read_state, save_checkpoint
 from nmt_cli.data.dataset import Dataset
-from nmt_cli.data.preprocessing.preprocess import Outcome
+from nmt_cli.data.preprocessing.pipeline import Outcome
 from nmt_cli.training.tracking.events import Doing, Event, Progress, Saved, Validated, Warned
 from tests.checks import differing, refusal
 from tests.training.runs import (

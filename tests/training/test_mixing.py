@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from nmt_cli.checkpoints.finding import checkpoints
-from nmt_cli.data.preprocessing.preprocess import Outcome
+from nmt_cli.data.preprocessing.pipeline import Outcome
 from nmt_cli.training.tracking.events import Progress
 from tests.checks import differing
 from tests.training.runs import Complaint, Go, lines_of, notes, tensors_of

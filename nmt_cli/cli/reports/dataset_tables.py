@@ -8,7 +8,7 @@ from nmt_cli.cli.reports.tables import print_table
 from nmt_cli.data.cleaning.filter_report import FilterReport
 from nmt_cli.data.cleaning.filters import in_order
 from nmt_cli.data.dataset import FILTER_PAGE, FILTER_REPORT, TRAIN
-from nmt_cli.data.preprocessing.preprocess import Outcome
+from nmt_cli.data.preprocessing.pipeline import Outcome
 
 
 def show(out: Path, outcome: Outcome, quiet: bool) -> None:

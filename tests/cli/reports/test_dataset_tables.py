@@ -9,7 +9,7 @@ import pytest
 
 from nmt_cli.cli.reports.dataset_tables import show
 from nmt_cli.data.cleaning.filter_report import CorpusReport, FilterReport
-from nmt_cli.data.preprocessing.preprocess import Outcome
+from nmt_cli.data.preprocessing.pipeline import Outcome
 from tests.cli.conftest import Nmt
 
 Pairs = Sequence[tuple[str, str]]

@@ -15,7 +15,7 @@ from nmt_cli.data.config import PreprocessConfig
 from nmt_cli.data.preprocessing import parts, training_set
 from nmt_cli.data.preprocessing.job import PreprocessJob
 from nmt_cli.data.preprocessing.parts import work_folder
-from nmt_cli.data.preprocessing.preprocess import Outcome, preprocess
+from nmt_cli.data.preprocessing.pipeline import Outcome, preprocess
 from nmt_cli.errors import UserError
 from tests.data.corpora import COLUMNS, Digests, WritePairs, named_corpora
 

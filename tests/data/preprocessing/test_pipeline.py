@@ -11,7 +11,7 @@ import pytest
 from nmt_cli.config import read
 from nmt_cli.data.config import PreprocessConfig
 from nmt_cli.data.preprocessing.job import PreprocessJob
-from nmt_cli.data.preprocessing.preprocess import preprocess
+from nmt_cli.data.preprocessing.pipeline import preprocess
 from nmt_cli.errors import UserError
 from tests.checks import refusal
 from tests.data.corpora import Digests, Make, WritePairs

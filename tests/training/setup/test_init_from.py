@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from nmt_cli.checkpoints.finding import checkpoints
-from nmt_cli.data.preprocessing.preprocess import Outcome
+from nmt_cli.data.preprocessing.pipeline import Outcome
 from nmt_cli.text.tokenizer import SIDES
 from nmt_cli.text.tokenizers import load_tokenizers
 from tests.checks import differing, refusal

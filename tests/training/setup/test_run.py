@@ -20,7 +20,7 @@ from nmt_cli.checkpoints.run_folder import read_state
 from nmt_cli.corpus.raw_files import sha256
 from nmt_cli.data import guard as guard_module
 from nmt_cli.data.dataset import Dataset
-from nmt_cli.data.preprocessing.preprocess import Outcome
+from nmt_cli.data.preprocessing.pipeline import Outcome
 from nmt_cli.errors import UserError
 from nmt_cli.training.tracking.events import Doing, Event, Progress, Saved, Validated, Warned
 from tests.checks import differing

@@ -9,7 +9,7 @@ import torch
 
 from nmt_cli.checkpoints.finding import checkpoints
 from nmt_cli.checkpoints.run_folder import read_state
-from nmt_cli.data.preprocessing.preprocess import Outcome
+from nmt_cli.data.preprocessing.pipeline import Outcome
 from nmt_cli.training.tracking.events import Validated
 from tests.checks import differing, refusal
 from tests.training.runs import Complaint, Go, lines_of, messages, notes, of_kind, tensors_of, timeless

@@ -17,7 +17,7 @@ import torch
 from nmt_cli.checkpoints.model_folder import Identity
 from nmt_cli.data.batching.batch import assemble
 from nmt_cli.data.dataset import Dataset, Split, open_dataset
-from nmt_cli.data.preprocessing.preprocess import Outcome
+from nmt_cli.data.preprocessing.pipeline import Outcome
 from nmt_cli.decoding.config import SearchConfig, TranslateConfig
 from nmt_cli.errors import UserError
 from nmt_cli.model.transformer import Transformer

@@ -12,7 +12,7 @@ from nmt_cli.checkpoints.average import average
 from nmt_cli.checkpoints.finding import checkpoints
 from nmt_cli.checkpoints.model_folder import Identity, read_model, weights
 from nmt_cli.checkpoints.run_folder import Checkpoint, read_state, save_checkpoint
-from nmt_cli.data.preprocessing.preprocess import Outcome
+from nmt_cli.data.preprocessing.pipeline import Outcome
 from nmt_cli.training.validation.judge import Judge, Judgement
 from nmt_cli.training.validation.selection import Average, Trial, averages, try_all, winner
 from tests.checks import differing, refusal

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from nmt_cli.checkpoints.run_folder import read_state
-from nmt_cli.data.preprocessing.preprocess import Outcome
+from nmt_cli.data.preprocessing.pipeline import Outcome
 from nmt_cli.errors import UserError
 from nmt_cli.training.validation import validator
 from nmt_cli.training.validation.validator import Judged, improvements, patience_ended, plateaus
