@@ -13,7 +13,7 @@ import regex
 from nmt_cli.data.config import FilterConfig
 from nmt_cli.errors import UserError
 from nmt_cli.text.languages.identify import LanguageCheck
-from nmt_cli.text.languages.sentences import sentences
+from nmt_cli.text.languages.sentence_splitting import sentences
 
 INVALID = "invalid UTF-8"
 HELD_OUT = "in a valid or test set"

@@ -9,7 +9,7 @@ from typing import Literal
 import regex
 
 from nmt_cli.errors import UserError
-from nmt_cli.text.languages.sentences import sentences
+from nmt_cli.text.languages.sentence_splitting import sentences
 from nmt_cli.text.placeholders import PLACEHOLDER
 from nmt_cli.translation.checks.notes import Noted
 

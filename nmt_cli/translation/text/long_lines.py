@@ -11,7 +11,7 @@ from nmt_cli.decoding.config import InputConfig
 from nmt_cli.errors import UserError
 from nmt_cli.language import iso_code
 from nmt_cli.model.config import ModelConfig
-from nmt_cli.text.languages.sentences import sentences
+from nmt_cli.text.languages.sentence_splitting import sentences
 from nmt_cli.text.placeholders import apart
 from nmt_cli.text.tokenizer import Tokenizer
 

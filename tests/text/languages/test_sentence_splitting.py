@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nmt_cli.text.languages import sentences as module
-from nmt_cli.text.languages.sentences import sentences
+from nmt_cli.text.languages import sentence_splitting as module
+from nmt_cli.text.languages.sentence_splitting import sentences
 
 CASES = """
 en: One.| Two!| Three?
