@@ -57,4 +57,6 @@ def _listed(context: click.Context, files: dict[str, Path]) -> str:
         titles = [file.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ") for file in in_part]
         with formatter.section(heading):
             formatter.write_dl([(file.stem, title) for file, title in zip(in_part, titles, strict=True)])
-    return f"{formatter.getvalue()}\nnmt help TOPIC shows a page, nmt help COMMAND the help of a command."
+    begin = "Begin with: nmt help first-model. To understand what happens: nmt help how-it-learns."
+    end = "nmt help TOPIC shows a page, nmt help COMMAND the help of a command."
+    return f"{begin}\n\n{formatter.getvalue()}\n{end}"

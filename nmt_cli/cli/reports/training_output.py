@@ -188,7 +188,7 @@ def judgements(judged: Sequence[Judgement]) -> str:
     for one in judged:
         scores = ", ".join(f"{score.name} {score.shown}" for score in one.scores)
         on = f" on {one.subset}" if one.subset else ""
-        texts.append(f"{one.name}: {scores}{on}, perplexity {one.perplexity:.3f}")
+        texts.append(f"{one.name}: {scores}{on}, perplexity {_digits(one.perplexity)}")
     return "; ".join(texts)
 
 
@@ -233,7 +233,11 @@ def _perplexity(event: Progress) -> str:
     # The number of e^20 is too wide for its column, and e^710 for a float.
     if not event.nll < 20:
         return "huge"
-    value = math.exp(event.nll)
+    return _digits(math.exp(event.nll))
+
+
+def _digits(value: float) -> str:
+    """Return a number with fewer decimals the larger it is, at most three."""
     digits = 3 if value < 10 else 2 if value < 100 else 1 if value < 1000 else 0
     return f"{value:,.{digits}f}"
 

@@ -72,10 +72,11 @@ def preflight(run: TrainingRun, snapshot: Snapshot, validator: Validator, trial:
     validation = f", plus validation {interval_in_words(config.validation)}" if validator.enabled else ""
     whole_run = f"{steps:,} steps take about {duration(seconds)} at this speed{validation}"
     products = f"products in {precision_in_words(config.training.precision, run.precision)}"
-    plan = f"{trial}; {checkpoints}; {whole_run}; {products}"
     if problem := long_warmup(config, snapshot.position.step + steps):
         run.report(Warned(problem))
-    run.report(Note(f"preflight ({duration(tried)}): {plan}"))
+    run.report(Note(f"preflight ({duration(tried)}): {trial}; {products}"))
+    run.report(Note(f"preflight: {checkpoints}"))
+    run.report(Note(f"preflight: {whole_run}"))
 
 
 def _checkpoints_fit(run: TrainingRun, snapshot: Snapshot) -> str:

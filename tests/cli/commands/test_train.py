@@ -48,8 +48,8 @@ def test_a_run_reports_on_stderr_and_prints_nothing_to_stdout(
     out = tmp_path / "run"
     result = run(toy_dataset, "--out", out)
     assert (result.returncode, result.stdout) == (0, "")
-    preflight, first, second, cost, done = result.stderr.splitlines()
-    assert preflight.startswith("preflight (")
+    *preflight, first, second, cost, done = result.stderr.splitlines()
+    assert [line.split()[0].rstrip(":") for line in preflight] == ["preflight"] * 3
     assert first.startswith("step 1 of 2, epoch 1: loss ")
     assert second.startswith("step 2 of 2, epoch 1: loss ")
     assert cost.startswith("cost: ")

@@ -83,10 +83,16 @@ def test_it_leaves_no_trace_losses_are_bit_identical_without_it(
 
 def test_it_reports_the_needs_of_the_run_before_the_first_step(go: Go) -> None:
     _, events = go("training.max_steps=2", "validation.every_epochs=1")
-    message = notes(events)[0]
-    assert message.startswith("preflight (")
-    parts = ("the longest batch, ", " tokens, took ", " at most; a checkpoint every 10 minutes takes ")
-    more = ("7 of them ", " free", "; 2 steps take about ", " at this speed, plus validation every epoch")
+    messages = notes(events)[:3]
+    assert [message[:10] for message in messages] == ["preflight ", "preflight:", "preflight:"]
+    message = "\n".join(messages)
+    parts = (
+        "the longest batch, ",
+        " tokens, took ",
+        " at most; products in ",
+        ": a checkpoint every 10 minutes",
+    )
+    more = ("7 of them ", " free\n", ": 2 steps take about ", " at this speed, plus validation every epoch")
     assert [part for part in (*parts, *more) if part not in message] == []
     assert not any("preflight" in text for text in notes(go("training.max_steps=3")[1]))
 
