@@ -82,6 +82,7 @@ def losses_and_gradients(
     """
     computing, chunk, unit = _implementation(x_TD.device)
     if r_drop:
+        # Both draws of a token become neighbours, so that a chunk has both.
         computing = partial(r_drop_rows, rows=computing, r_drop=r_drop)
         x_TD, targets_T = (_transposed(half_after_half, (2, -1)) for half_after_half in (x_TD, targets_T))
     smoothed, nll, d_x, d_weight = walk(
@@ -112,7 +113,9 @@ def _implementation(device: torch.device) -> tuple[RowLosses, int, int]:
         from nmt_cli.loss import gpu_row_losses  # Triton is missing without a GPU
 
         return gpu_row_losses.rows, CHUNK_ON_GPU, gpu_row_losses.UNIT
-    return (rows, CHUNK, 1) if device.type == "cpu" else (plain_rows, CHUNK_ON_GPU, 1)
+    if device.type == "cpu":
+        return rows, CHUNK, 1
+    return plain_rows, CHUNK_ON_GPU, 1
 
 
 @losses_and_gradients.register_fake
@@ -148,6 +151,7 @@ def walk(
     d_x = x_TD.new_empty(x_TD.shape if x_gradient else (0,))
     d_weight = weight_VD.new_zeros(weight_VD.shape if weight_gradient else (0,), dtype=wide)
     entries = weight_VD.shape[0]
+    # One buffer for all chunks: never more than `chunk` rows of logits exist.
     buffer_CV = x_TD.new_empty((min(chunk, tokens), -(-entries // unit) * unit))[:, :entries]
     with torch.autocast(x_TD.device.type, enabled=False):
         for start in range(0, tokens, chunk):
