@@ -9,16 +9,16 @@ import torch
 
 from nmt_cli.errors import UserError
 from nmt_cli.runtime.kernels.torch_private import no_kernels_chosen_by_speed
-from nmt_cli.training.config import TrainConfig
+from nmt_cli.training.setup.run import TrainingRun
 
 NOT_DETERMINISTIC = re.compile(r"(\S+) does not have a deterministic implementation")
 
 
 @contextmanager
-def repeatable(config: TrainConfig, device: torch.device) -> Iterator[None]:
+def repeatable(run: TrainingRun) -> Iterator[None]:
     """Allow only deterministic operations in the block, if training.deterministic is on. Raise `UserError`
     for other operations. Set CUBLAS_WORKSPACE_CONFIG."""
-    if not config.training.deterministic:
+    if not run.config.training.deterministic:
         yield
         return
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS refuses to run without it
@@ -31,8 +31,8 @@ def repeatable(config: TrainConfig, device: torch.device) -> Iterator[None]:
         if not (match := NOT_DETERMINISTIC.search(str(error))):
             raise
         raise UserError(
-            f"{match[1]} gives other bits each time on {device.type}, and this run needs it. Train without "
-            "--deterministic, or on another device."
+            f"{match[1]} gives other bits each time on {run.device.type}, and this run needs it. Train "
+            "without --deterministic, or on another device."
         ) from error
     finally:
         torch.use_deterministic_algorithms(before)

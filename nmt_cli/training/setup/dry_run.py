@@ -109,9 +109,9 @@ def forecast(run: TrainingRun, devices: int) -> Forecast:
     config = run.config
     if step := step_to_resume(run):
         run.report(Note(f"{run.folder} has {step:,} steps of this plan already"))
-    to_take = None if step else checkpoint_to_take(config.start)
+    to_take = None if step else checkpoint_to_take(run)
     warn_if_slow(run, devices)
-    with repeatable(config, run.device), chosen_kernels(run):
+    with repeatable(run), chosen_kernels(run):
         trainer = build_trainer(run, fresh=not step)
         position = take(run, to_take, trainer) if to_take else Position()
         cut = first_cut(config, run.device, Process(world=devices))
@@ -127,7 +127,7 @@ def forecast(run: TrainingRun, devices: int) -> Forecast:
     existing = next(
         folder for folder in (resolved(run.folder), *resolved(run.folder).parents) if folder.is_dir()
     )
-    count_at_most, free = checkpoints_at_most(config), shutil.disk_usage(existing).free
+    count_at_most, free = checkpoints_at_most(run), shutil.disk_usage(existing).free
     tokens = epoch.source_tokens / epoch.batches, epoch.target_tokens / epoch.batches
     vocabulary = len(run.tokenizers.target.vocabulary)
     return Forecast(

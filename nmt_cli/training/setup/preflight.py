@@ -12,7 +12,6 @@ from nmt_cli.engine.packing import KERNELS
 from nmt_cli.errors import UserError
 from nmt_cli.runtime.devices import is_gpu
 from nmt_cli.runtime.kernels.compiling import prepare
-from nmt_cli.training.config import TrainConfig
 from nmt_cli.training.progress import Position, interval_in_words, left
 from nmt_cli.training.setup.precision import precision_in_words
 from nmt_cli.training.setup.run import TrainingRun
@@ -85,7 +84,7 @@ def _checkpoints_fit(run: TrainingRun, snapshot: Snapshot) -> str:
     start = time.perf_counter()
     written = try_saving(run.folder, snapshot.identity, snapshot.checkpoint())
     seconds = time.perf_counter() - start
-    count, free = checkpoints_at_most(run.config), shutil.disk_usage(run.folder).free
+    count, free = checkpoints_at_most(run), shutil.disk_usage(run.folder).free
     if count * written > free:
         raise UserError(
             f"{run.folder} will hold {count} checkpoints of {size(written)}, {size(count * written)} in "
@@ -114,8 +113,9 @@ def estimate(
     return left(config.training, pace, position, epoch_steps or mean_steps, position.seconds)
 
 
-def checkpoints_at_most(config: TrainConfig) -> int:
+def checkpoints_at_most(run: TrainingRun) -> int:
     """Return the maximum number of checkpoints on disk: the newest, the best, and one being written."""
-    steps, keep = config.checkpoints.every_steps, config.checkpoints
-    saves = -(-config.training.max_steps // steps) if steps else keep.keep_last
+    keep = run.config.checkpoints
+    # A short run saves fewer than it may keep.
+    saves = -(-run.config.training.max_steps // keep.every_steps) if keep.every_steps else keep.keep_last
     return min(keep.keep_last, saves) + keep.keep_best + 1

@@ -18,7 +18,7 @@ from nmt_cli.errors import UserError
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.runtime.atomic import refuse_other_files
 from nmt_cli.runtime.locks import take_lock
-from nmt_cli.training.config import StartConfig, TrainConfig, ValidationConfig
+from nmt_cli.training.config import TrainConfig
 from nmt_cli.training.progress import Position, refuse_no_steps
 from nmt_cli.training.settings import CONFIG, changes, compared, differences, stored
 from nmt_cli.training.setup.agreement import refuse_other_checkpoints
@@ -75,14 +75,14 @@ def refuse_foreign(run: Path) -> None:
         refuse_other_files(run, "run", CONFIG, hidden=False)
 
 
-def same_bleu(config: ValidationConfig, position: Position, history: RunHistory) -> ValidationConfig:
-    """Return `config`, with the tokeniser "char" if BLEU counted characters before. The tokeniser of the
-    language may be installed by now, but its scores could not be compared with earlier ones."""
-    characters = position.bleu_tokenizer == "char"
-    if not position.bleu_tokenizer:  # a run of an older version, which has only the signatures of its scores
-        signatures = [validation.line["signatures"].get("bleu", "") for validation in history.validations]
-        characters = any("|tok:char|" in signature for signature in signatures)
-    return replace(config, bleu_tokenizer="char") if characters else config
+def counted_characters(position: Position, history: RunHistory) -> bool:
+    """Return whether BLEU counted characters in the validations before, so that it has to continue. The
+    tokeniser of the language may be installed by now, but scores by words could not be compared with them."""
+    if position.bleu_tokenizer:
+        return position.bleu_tokenizer == "char"
+    # A run of an older version, which has only the signatures of its scores.
+    signatures = [validation.line["signatures"].get("bleu", "") for validation in history.validations]
+    return any("|tok:char|" in signature for signature in signatures)
 
 
 def refuse_other_scores(run: Path, position: Position, history: RunHistory, judge: Judge) -> None:
@@ -177,12 +177,13 @@ def _restore(run: TrainingRun, checkpoint: Path, trainer: Trainer) -> Position:
     return Position(**{f.name: state[f.name] for f in fields(Position) if f.name in state})
 
 
-def checkpoint_to_take(config: StartConfig) -> Path | None:
+def checkpoint_to_take(run: TrainingRun) -> Path | None:
     """Return the checkpoint of start.model, or None if start.take is empty. Raise `UserError` for a model
     without the state of a training, such as an average or an imported model."""
-    if not config.take:
+    start = run.config.start
+    if not start.take:
         return None
-    folder = find_model(Path(config.model))
+    folder = find_model(Path(start.model))
     if not (folder / STATE).is_file():
         raise UserError(
             f"{folder} is a model without the state of its training. Give a checkpoint or a run, or leave "

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
+from dataclasses import replace
 
 import torch
 
@@ -22,9 +23,9 @@ from nmt_cli.training.setup.preflight import tried_cut
 from nmt_cli.training.setup.resume import (
     checkpoint_to_take,
     claimed,
+    counted_characters,
     first_state,
     refuse_other_scores,
-    same_bleu,
 )
 from nmt_cli.training.setup.run import TrainingRun
 from nmt_cli.training.step.distributed import LostContact
@@ -67,7 +68,7 @@ def start(
         if run.process.first:
             enter(claimed(run.folder))
         newest = run.group.from_first(newest_checkpoint(run.folder) if run.process.first else None)
-        to_take = None if newest else checkpoint_to_take(run.config.start)
+        to_take = None if newest else checkpoint_to_take(run)
         warn_if_slow(run, run.process.local_world)
         # Before the model is built, because kernels that fail decide whether the model is compiled.
         enter(chosen_kernels(run))
@@ -89,7 +90,7 @@ def start(
             loader=loader,
             limits=Limits(run.config, position, clock, stop_wanted, late=world > 1),
             validator=validator,
-            saver=Saver(run.folder, snapshot, run.config.checkpoints, clock, run.report),
+            saver=Saver(run.folder, snapshot, clock, run.report),
             recorder=Recorder(run.config, vocabulary, position, clock, log, run.report),
             dataset=guard,
             report=run.report,
@@ -105,7 +106,7 @@ def _computing(run: TrainingRun, threads: int) -> Iterator[None]:
     with restored_threads():
         all_threads = threads or default_threads(run.process.local_world)
         torch.set_num_threads(max(1, all_threads // run.process.local_world))
-        with fast_products(run.device), repeatable(run.config, run.device):
+        with fast_products(run.device), repeatable(run):
             yield
 
 
@@ -169,8 +170,10 @@ def _record_environment(run: TrainingRun, snapshot: Snapshot, command: Sequence[
 def _validator(run: TrainingRun, snapshot: Snapshot, history: RunHistory) -> Validator:
     """Return the validator of the run. Warn if BLEU counts characters. Raise `UserError` if its scores cannot
     be compared with those in `history`."""
-    position = snapshot.position
-    validation = run.group.from_first(same_bleu(run.config.validation, position, history))
+    position, validation = snapshot.position, run.config.validation
+    # Only the first rank has the history, which is needed for runs of older versions.
+    if run.group.from_first(counted_characters(position, history)):
+        validation = replace(validation, bleu_tokenizer="char")
     translate = translating(run.config)
     judge = Judge(run.dataset, run.tokenizers, validation, translate, run.group, run.precision, run.comet)
     validator = Validator(run.config, judge, snapshot.trainer.model, snapshot.ema, position)

@@ -11,7 +11,6 @@ from nmt_cli.checkpoints.finding import BEST, checkpoints
 from nmt_cli.checkpoints.model_folder import Identity, weights
 from nmt_cli.checkpoints.run_folder import Checkpoint, keep_only, point, save_checkpoint
 from nmt_cli.errors import UserError
-from nmt_cli.training.config import CheckpointConfig
 from nmt_cli.training.progress import Clock, Position
 from nmt_cli.training.step.ema import Ema
 from nmt_cli.training.step.trainer import Trainer
@@ -49,11 +48,9 @@ class Moved(UserError):
 class Saver:
     """Writes checkpoints on the first rank, one at a time in another thread, and removes old ones."""
 
-    def __init__(
-        self, run: Path, snapshot: Snapshot, config: CheckpointConfig, clock: Clock, report: Report
-    ) -> None:
+    def __init__(self, run: Path, snapshot: Snapshot, clock: Clock, report: Report) -> None:
         """Prepare to save in the folder `run`, which exists. `clock` stores the duration in the position."""
-        self._run, self._snapshot, self._config = run, snapshot, config
+        self._run, self._snapshot, self._config = run, snapshot, snapshot.trainer.config.checkpoints
         self._clock, self._report = clock, report
         self._position = snapshot.position
         self._began = time.perf_counter()

@@ -11,7 +11,7 @@ from nmt_cli.training.setup.checks import deterministic_size
 from nmt_cli.training.setup.deterministic import repeatable
 from nmt_cli.training.tracking.events import Event, Progress
 from tests.checks import refusal
-from tests.training.runs import Complaint, Go, NewRun, Tiny
+from tests.training.runs import Complaint, Go, NewRun
 
 DETERMINISTIC = "training.deterministic=true"
 
@@ -59,15 +59,15 @@ def test_deterministic_runs_have_equal_bits(go: Go, tmp_path: Path) -> None:
         assert a == b
 
 
-def test_a_search_for_the_tokens_that_fit_a_gpu_is_refused(new_run: NewRun, tiny: Tiny) -> None:
+def test_a_search_for_the_tokens_that_fit_a_gpu_is_refused(new_run: NewRun) -> None:
     message = refusal(deterministic_size, new_run(DETERMINISTIC, device="cuda"))
     assert message.startswith("--deterministic needs --max-tokens-per-device on a GPU")
-    limit, cuda = "training.max_tokens_per_device=100", torch.device("cuda")
+    limit = "training.max_tokens_per_device=100"
     deterministic_size(new_run(DETERMINISTIC, limit, device="cuda"))
     deterministic_size(new_run(device="cuda"))
-    with repeatable(tiny(DETERMINISTIC, limit), cuda):
+    with repeatable(new_run(DETERMINISTIC, limit, device="cuda")):
         assert torch.are_deterministic_algorithms_enabled()
-    with repeatable(tiny(), cuda):
+    with repeatable(new_run(device="cuda")):
         assert not torch.are_deterministic_algorithms_enabled()
 
 

@@ -33,7 +33,8 @@ def saving(tmp_path: Path, identity: Identity, tiny: Tiny, position: Position, e
     def saving(first: bool = True, **config: int) -> Saver:
         process = SimpleNamespace(first=first, world=1)
         alone = {"meet": lambda doing: None, "from_first": lambda value: value}
-        trainer = SimpleNamespace(group=SimpleNamespace(process=process, **alone))
+        settings = SimpleNamespace(checkpoints=CheckpointConfig(**config))
+        trainer = SimpleNamespace(group=SimpleNamespace(process=process, **alone), config=settings)
         snapshot: Any = SimpleNamespace(
             resumed=True,
             identity=identity,
@@ -42,7 +43,7 @@ def saving(tmp_path: Path, identity: Identity, tiny: Tiny, position: Position, e
             checkpoint=lambda: Checkpoint(position.step, weights(model), {}, {"epoch": 0}),
         )
         clock = Clock(position, tiny().training, devices=1)
-        return Saver(tmp_path, snapshot, CheckpointConfig(**config), clock, events.append)
+        return Saver(tmp_path, snapshot, clock, events.append)
 
     return saving
 
