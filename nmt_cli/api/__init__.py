@@ -47,8 +47,8 @@ if TYPE_CHECKING:  # PyTorch takes seconds to load
     from nmt_cli.decoding.attention_maps import AttentionMaps
     from nmt_cli.decoding.search.hypotheses import Scored
     from nmt_cli.scoring.command import CommandScorer
-    from nmt_cli.scoring.metrics import Score
-    from nmt_cli.scoring.metrics import score as score_texts
+    from nmt_cli.scoring.measures import Score
+    from nmt_cli.scoring.measures import score as score_texts
     from nmt_cli.scoring.neural.comet import Comet
     from nmt_cli.translation.lines import Candidate, Translation
     from nmt_cli.translation.pairs import Alignment, Batch
@@ -61,10 +61,10 @@ LATER = {
     "Comet": "scoring.neural.comet.Comet",
     "CommandScorer": "scoring.command.CommandScorer",
     "Outcome": "data.preprocessing.pipeline.Outcome",
-    "Score": "scoring.metrics.Score",
+    "Score": "scoring.measures.Score",
     "Scored": "decoding.search.hypotheses.Scored",
     "Translation": "translation.lines.Translation",
-    "score_texts": "scoring.metrics.score",
+    "score_texts": "scoring.measures.score",
 }
 """Names whose modules load PyTorch, which takes seconds. They are imported when they are first used."""
 

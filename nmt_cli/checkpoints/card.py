@@ -18,7 +18,7 @@ from nmt_cli.model.config import shape_in_words
 from nmt_cli.runtime.foreign_text import read_if_exists
 from nmt_cli.scoring.confidence import Calibration
 from nmt_cli.scoring.config import Metric
-from nmt_cli.scoring.metrics import Score
+from nmt_cli.scoring.measures import Score
 from nmt_cli.setting_values import converted
 from nmt_cli.text.tokenizers import Recipe
 

@@ -13,7 +13,7 @@ from nmt_cli.errors import UserError
 from nmt_cli.language import iso_code
 from nmt_cli.scoring import significance, texts
 from nmt_cli.scoring.config import Metric, ScoreConfig, Test
-from nmt_cli.scoring.metrics import TOKENIZER_OF, Lines, Measure, Score, SentenceScores, bleu_tokenizer
+from nmt_cli.scoring.measures import TOKENIZER_OF, Lines, Measure, Score, SentenceScores, bleu_tokenizer
 from nmt_cli.scoring.paper import LANGUAGES
 from nmt_cli.scoring.scorers import Scorer, ScorerMeasure
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from statistics import fmean
 from typing import Any, Protocol
 
-from nmt_cli.scoring.metrics import Counts, Lines, Measure, SentenceScores
+from nmt_cli.scoring.measures import Counts, Lines, Measure, SentenceScores
 
 Texts = Sequence[str]
 

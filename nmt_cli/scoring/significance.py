@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nmt_cli.scoring.config import Test
-from nmt_cli.scoring.metrics import Counts, Measure
+from nmt_cli.scoring.measures import Counts, Measure
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from nmt_cli.corpus import raw_files, sgm
 from nmt_cli.errors import UserError
 from nmt_cli.language import iso_code
 from nmt_cli.runtime.atomic import reporting_full_disk
-from nmt_cli.scoring.metrics import LINES_AT_ONCE, Lines
+from nmt_cli.scoring.measures import LINES_AT_ONCE, Lines
 
 STDIN = Path("-")
 

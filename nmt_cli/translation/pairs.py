@@ -16,7 +16,7 @@ from nmt_cli.decoding.search.hypotheses import Scored
 from nmt_cli.errors import UserError
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.ragged import Layout, flat
-from nmt_cli.scoring.metrics import perplexity
+from nmt_cli.scoring.measures import perplexity
 from nmt_cli.scoring.texts import read_hypotheses, refuse_second_stdin, refuse_unequal
 from nmt_cli.text.placeholders import Values
 from nmt_cli.text.tokenizer import Tokenizer

@@ -9,7 +9,7 @@ from markdown_it import MarkdownIt
 from nmt_cli.checkpoints.average import average
 from nmt_cli.checkpoints.card import About, card, facts_of
 from nmt_cli.checkpoints.model_folder import Identity, LoadedModel, read_model
-from nmt_cli.scoring.metrics import Score
+from nmt_cli.scoring.measures import Score
 from tests.checks import refusal
 
 GOLDEN = Path(__file__).parents[1] / "golden"

@@ -13,7 +13,7 @@ from nmt_cli.checkpoints.card import About
 from nmt_cli.checkpoints.model_folder import Identity, read_model, weights, write_model
 from nmt_cli.interop.hub import push
 from nmt_cli.model.config import ModelConfig
-from nmt_cli.scoring.metrics import Score
+from nmt_cli.scoring.measures import Score
 from nmt_cli.text.tokenizers import Tokenizers
 from tests.checks import refusal
 from tests.interop.conftest import repository

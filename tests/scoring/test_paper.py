@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sacremoses.corpus import NonbreakingPrefixes
 
-from nmt_cli.scoring.metrics import score
+from nmt_cli.scoring.measures import score
 from nmt_cli.scoring.paper import (
     LANGUAGES,
     PaperProtocol,

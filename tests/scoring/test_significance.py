@@ -8,7 +8,7 @@ import pytest
 
 from nmt_cli import config as settings
 from nmt_cli.scoring.config import Metric, ScoreConfig, Test
-from nmt_cli.scoring.metrics import Measure
+from nmt_cli.scoring.measures import Measure
 from nmt_cli.scoring.paper import PaperProtocol
 from nmt_cli.scoring.scorers import ScorerMeasure
 from nmt_cli.scoring.significance import compare

@@ -95,7 +95,7 @@ def _check(model: Path, form: str, translate: Callable[[list[str]], list[str]]) 
     from nmt_cli.api import SearchConfig, TranslateConfig, load
     from nmt_cli.interop.conventions import LONGEST_CHECKED, made_up
     from nmt_cli.interop.exporting import TOOLKITS
-    from nmt_cli.scoring.metrics import score
+    from nmt_cli.scoring.measures import score
 
     # With longer limits, 50 of 50 lines of a weak model differed. With these, a few do.
     limits = dict.fromkeys(("max_length", "cap_extra"), LONGEST_CHECKED)

@@ -22,7 +22,7 @@ from nmt_cli.model.transformer import Transformer
 from nmt_cli.runtime.memory import release_unused
 from nmt_cli.scoring.confidence import Calibration, calibrated
 from nmt_cli.scoring.config import SMALLER_IS_BETTER, BleuConfig, BleuTokenizer, Metric, ScoreConfig
-from nmt_cli.scoring.metrics import Score, characters_instead, perplexity, score
+from nmt_cli.scoring.measures import Score, characters_instead, perplexity, score
 from nmt_cli.scoring.neural.comet import Comet
 from nmt_cli.scoring.paper import LANGUAGES
 from nmt_cli.scoring.scorers import ScorerMeasure

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.live import Live
 
 from nmt_cli.cli.reports.training_output import LiveReporter, RunReporter, shown_run
-from nmt_cli.scoring.metrics import score
+from nmt_cli.scoring.measures import score
 from nmt_cli.training.tracking.events import Doing, Event, Note, Progress, Saved, Spent, Validated, Warned
 from nmt_cli.training.validation.judge import Judgement
 from tests.cli.conftest import SET_TINY, Terminal

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from nmt_cli.data.batching.loader import LocalBatch
-from nmt_cli.scoring.metrics import Score
+from nmt_cli.scoring.measures import Score
 from nmt_cli.training.progress import Clock, Position
 from nmt_cli.training.tracking.events import Event, Logged, Progress, Validated
 from nmt_cli.training.tracking.history import RunHistory

@@ -22,7 +22,7 @@ from nmt_cli.decoding.config import SearchConfig, TranslateConfig
 from nmt_cli.errors import UserError
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.scoring.config import Metric
-from nmt_cli.scoring.metrics import score
+from nmt_cli.scoring.measures import score
 from nmt_cli.text.subword_models.subwords import UNKNOWN_TEXT
 from nmt_cli.training.config import ValidationConfig
 from nmt_cli.training.step.distributed import Group, Process

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from nmt_cli.scoring.config import Metric
-from nmt_cli.scoring.metrics import Score
+from nmt_cli.scoring.measures import Score
 from nmt_cli.training.config import TrainConfig
 from nmt_cli.training.progress import Position
 from nmt_cli.training.validation.judge import Judgement

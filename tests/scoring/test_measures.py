@@ -14,7 +14,7 @@ from sentencepiece import SentencePieceProcessor
 from nmt_cli import config as settings
 from nmt_cli.errors import UserError
 from nmt_cli.scoring.config import Metric, ScoreConfig
-from nmt_cli.scoring.metrics import Measure, bleu_tokenizer, perplexity, score
+from nmt_cli.scoring.measures import Measure, bleu_tokenizer, perplexity, score
 from tests.scoring.conftest import Texts, lines
 from tests.scoring.neural.models import write_encoder
 
@@ -158,7 +158,7 @@ def test_counting_in_blocks_changes_no_score(
     references = [lines(texts["ref"]), lines(texts["other"])]
     systems = [lines(texts["one"]), lines(texts["two"])]
     expected = Measure(metric, references, ScoreConfig(), "").scores(systems)
-    monkeypatch.setattr("nmt_cli.scoring.metrics.LINES_AT_ONCE", 7)
+    monkeypatch.setattr("nmt_cli.scoring.measures.LINES_AT_ONCE", 7)
     measure = Measure(metric, references, ScoreConfig(), "")
     cached = [len(measure.counter._ref_cache) for _ in measure.counts(systems)]
     assert (len(cached), max(cached)) == (len(systems[0]), 7)
