@@ -7,7 +7,8 @@ import pytest
 from tests.launches import compiled_for
 
 pytest.importorskip("triton")
-TARGETS = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120", "gfx942")
+TARGETS = ("sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120", "gfx942")
+"""GPUs to compile for. For sm_89, Triton takes the way of sm_86, and the limits are the same."""
 
 
 @pytest.fixture(scope="module")
@@ -29,4 +30,4 @@ def test_kernels_of_every_preset_fit_the_gpu(compiled: list[dict[str, Any]], tar
         assert kernel["registers"] <= (512 if target == "gfx942" else 255), kernel
         if target == "sm_90":
             assert kernel["wide reads"] > 0, kernel
-            assert kernel["of 2 bytes"] <= kernel["kernel"].startswith("loss"), kernel
+            assert kernel["of 2 bytes"] <= kernel["kernel"].startswith("row_losses"), kernel
