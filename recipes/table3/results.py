@@ -131,6 +131,7 @@ def _differing(results: Sequence[Result]) -> list[str]:
             f"{section}.{key}": value
             for section in DECISIVE
             for key, value in {**defaults[section], **result["config"][section]}.items()
+            if key in defaults[section]  # removed settings, such as embedding_dropout, followed others
         }
         for result in results
     ]
