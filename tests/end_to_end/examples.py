@@ -41,8 +41,8 @@ EXCHANGE = re.compile(r"```json\n(?P<request>[^`]+)```\n\n(?:[^`#\n]+\n\n)?```js
 NOT_HERE = r"(?m)^(pip |make |git |nmt (demo|serve)\b|kill |sleep |\. ).*\n?"
 """Commands that the examples do without. They install, train, or start the server that runs anyway."""
 
-PATIENCE = 120
-"""Seconds for a server to start."""
+PATIENCE = 400
+"""Seconds for a server to start. It may compile kernels first."""
 
 
 class Example(NamedTuple):

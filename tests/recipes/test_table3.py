@@ -84,7 +84,8 @@ def test_the_recipe_trains_translates_and_scores_the_requested_rows(finished: Pa
     assert (row["row"], row["factor"], row["updates"], row["seed"]) == ("keys-32", 16, 2, 1)
     assert row["config"]["model"]["width"] == 32 and row["config"]["model"]["key_width"] == 2
     assert len((finished / "2" / "valid.de").read_text(encoding="utf-8").splitlines()) == 4
-    assert 1 < row["perplexity"] < 400 and "tok:13a" in row["signature"]
+    # After two updates, the model is hardly better than chance among 200 entries, and four pairs are few.
+    assert 1 < row["perplexity"] < 1000 and "tok:13a" in row["signature"]
     assert row["parameters"] == parameters_of("base", 200, factor=16) - 18 * 2 * 32 * 8 * 2
 
 
