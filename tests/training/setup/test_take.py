@@ -94,7 +94,7 @@ def test_the_schedule_alone_continues_the_learning_rate_with_a_fresh_optimiser_a
     assert [line["step"] for line in ours] == [5, 6, 7]
     assert {float(t) for name, t in tensors_of(run, "optimizer").items() if name.endswith(".step")} == {3.0}
     assert (list(checkpoints(run)), of_kind(Validated, events)) == ([7], [7])
-    assert any(text.startswith("preflight") and "; 3 steps take about" in text for text in notes(events))
+    assert any(text.startswith("preflight: 3 steps take about") for text in notes(events))
 
 
 def batches_of(run: Path) -> list[list[int]]:
