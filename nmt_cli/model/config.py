@@ -126,8 +126,8 @@ class ModelConfig(Section):
     """Dropout inside feed-forward layers. The paper has none."""
 
     window: int = setting(0, Bounds(least=0, most=1_000_000), kind="use")
-    """Number of keys around a token that it attends to in self-attention. 0 is all. This is the restricted
-    self-attention of the paper, whose size is r. Later target tokens are never visible."""
+    """Number of keys around a token that it attends to. 0 is all. This is the restricted self-attention of
+    the paper, whose size is r, in both stacks. Later target tokens are never visible."""
 
     def __post_init__(self) -> None:
         check(self)

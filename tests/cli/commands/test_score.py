@@ -173,7 +173,7 @@ def test_json_contains_the_results_of_a_significance_test(nmt: Nmt, ref: Path, w
     assert first["scores"][0]["significance"]["p_value"] is None
     score = second["scores"][0]["significance"]
     assert set(score) == {"p_value", "mean", "margin", "signature"}
-    assert "bs:99" in score["signature"]
+    assert "bs:1000" in score["signature"]
 
 
 def test_without_a_language_a_note_explains_the_missing_paper_bleu(
