@@ -107,7 +107,8 @@ def run(example: Example, folder: Path, nmt: str, address: str) -> str:
     words = [sys.executable, "-c", code]
     if not example.language:
         words = ["bash", "-euo", "pipefail", "-c", re.sub(NOT_HERE, "", code)]
-    variables = {"PATH": f"{Path(nmt).parent}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
+    path = f"{Path(nmt).parent}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+    variables = {"PATH": path, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         words,
         env={**os.environ, **variables, "PYTHONPATH": str(ROOT)},
