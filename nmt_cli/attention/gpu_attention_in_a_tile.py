@@ -43,8 +43,8 @@ def forward(
     q_tile = read(q, q_start + row, head, is_query, K, PADDED_K)
     k_tile = read(k, k_start + row, head, is_key, K, PADDED_K)
     v_tile = read(v, k_start + row, head, is_key, V, PADDED_V)
-    q_segment = owners(indices.q_segments, q_start + row, is_query, -1)
-    k_segment = owners(indices.k_segments, k_start + row, is_key, -2)
+    q_segment = owners(indices.q_segments + q_start, row, is_query, -1)
+    k_segment = owners(indices.k_segments + k_start, row, is_key, -2)
     seen = visible(q_segment[:, None], k_segment[None, :], row[:, None], row[None, :], back, ahead, BANDED)
     logits = scores(q_tile, k_tile, seen, scale)
     highest = tl.max(logits, 1)
@@ -56,7 +56,7 @@ def forward(
     tl.store(lse + (q_start + row).to(tl.int64) * heads + head, highest + tl.log2(total), mask=is_query)
     # Dropout follows the sum: the divisor of the probabilities includes dropped ones.
     if DROPOUT:
-        state = query_state(seed, indices, q_segment, head, q_start + row, is_query)
+        state = query_state(seed, indices, q_segment, head, q_start, row, is_query)
         key = tl.load(indices.k_positions + k_start + row, mask=is_key, other=0)
         weights = dropped(weights, state[:, None], key[None, :], threshold, amplified)
     sums = tl.dot(weights.to(v_tile.dtype), v_tile, input_precision="ieee")
@@ -83,15 +83,15 @@ def backward(
     k_tile = read(k, k_start + row, head, is_key, K, PADDED_K)
     v_tile = read(v, k_start + row, head, is_key, V, PADDED_V)
     d_out_tile = read(d_out, q_start + row, head, is_query, V, PADDED_V)
-    q_segment = owners(indices.q_segments, q_start + row, is_query, -1)
-    k_segment = owners(indices.k_segments, k_start + row, is_key, -2)
+    q_segment = owners(indices.q_segments + q_start, row, is_query, -1)
+    k_segment = owners(indices.k_segments + k_start, row, is_key, -2)
     seen = visible(q_segment[:, None], k_segment[None, :], row[:, None], row[None, :], back, ahead, BANDED)
     divisor = tl.load(lse + (q_start + row).to(tl.int64) * heads + head, mask=is_query, other=0.0)
     weights = tl.exp2(scores(q_tile, k_tile, seen, scale) - divisor[:, None])
     used = weights
     d_weights = tl.dot(d_out_tile, tl.trans(v_tile), input_precision="ieee")
     if DROPOUT:
-        state = query_state(seed, indices, q_segment, head, q_start + row, is_query)
+        state = query_state(seed, indices, q_segment, head, q_start, row, is_query)
         key = tl.load(indices.k_positions + k_start + row, mask=is_key, other=0)
         used = dropped(weights, state[:, None], key[None, :], threshold, amplified)
         d_weights = dropped(d_weights, state[:, None], key[None, :], threshold, amplified)

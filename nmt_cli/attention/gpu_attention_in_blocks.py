@@ -45,9 +45,9 @@ def forward(
     query = begin + tl.arange(0, BLOCK)
     is_query = query < q_rows
     q_tile = read(q, q_start + query, head, is_query, K, PADDED_K)
-    q_segment = owners(indices.q_segments, q_start + query, is_query, -1)
+    q_segment = owners(indices.q_segments + q_start, query, is_query, -1)
     if DROPOUT:
-        state = query_state(seed, indices, q_segment, head, q_start + query, is_query)
+        state = query_state(seed, indices, q_segment, head, q_start, query, is_query)
     highest = tl.full([BLOCK], float("-inf"), tl.float32)
     total = tl.zeros([BLOCK], tl.float32)
     sums = tl.zeros([BLOCK, PADDED_V], tl.float32)
@@ -56,7 +56,7 @@ def forward(
         is_key = key < k_rows
         k_tile = read(k, k_start + key, head, is_key, K, PADDED_K)
         v_tile = read(v, k_start + key, head, is_key, V, PADDED_V)
-        k_segment = owners(indices.k_segments, k_start + key, is_key, -2)
+        k_segment = owners(indices.k_segments + k_start, key, is_key, -2)
         mine, theirs = q_segment[:, None], k_segment[None, :]
         seen = visible(mine, theirs, query[:, None], key[None, :], back, ahead, BANDED)
         logits = scores(q_tile, k_tile, seen, scale)
@@ -94,9 +94,9 @@ def backward_queries(
     q_tile = read(q, q_start + query, head, is_query, K, PADDED_K)
     d_out_tile = read(d_out, q_start + query, head, is_query, V, PADDED_V)
     divisor = tl.load(lse + row, mask=is_query, other=0.0)
-    q_segment = owners(indices.q_segments, q_start + query, is_query, -1)
+    q_segment = owners(indices.q_segments + q_start, query, is_query, -1)
     if DROPOUT:
-        state = query_state(seed, indices, q_segment, head, q_start + query, is_query)
+        state = query_state(seed, indices, q_segment, head, q_start, query, is_query)
     left, right = tl.maximum(begin - back, 0), tl.minimum(begin + BLOCK + ahead, k_rows)
     mean = tl.zeros([BLOCK], tl.float32)
     d_q = tl.zeros([BLOCK, PADDED_K], tl.float32)
@@ -107,7 +107,7 @@ def backward_queries(
             is_key = key < k_rows
             k_tile = read(k, k_start + key, head, is_key, K, PADDED_K)
             v_tile = read(v, k_start + key, head, is_key, V, PADDED_V)
-            k_segment = owners(indices.k_segments, k_start + key, is_key, -2)
+            k_segment = owners(indices.k_segments + k_start, key, is_key, -2)
             mine, theirs = q_segment[:, None], k_segment[None, :]
             seen = visible(mine, theirs, query[:, None], key[None, :], back, ahead, BANDED)
             weights = tl.exp2(scores(q_tile, k_tile, seen, scale) - divisor[:, None])
@@ -143,7 +143,7 @@ def backward_keys(
     v_tile = read(v, k_start + key, head, is_key, V, PADDED_V)
     d_k = tl.zeros([BLOCK, PADDED_K], tl.float32)
     d_v = tl.zeros([BLOCK, PADDED_V], tl.float32)
-    k_segment = owners(indices.k_segments, k_start + key, is_key, -2)
+    k_segment = owners(indices.k_segments + k_start, key, is_key, -2)
     if DROPOUT:
         position = tl.load(indices.k_positions + k_start + key, mask=is_key, other=0)
     for block in range(tl.maximum(begin - ahead, 0), tl.minimum(begin + BLOCK + back, q_rows), BLOCK):
@@ -154,13 +154,13 @@ def backward_keys(
         d_out_tile = read(d_out, q_start + query, head, is_query, V, PADDED_V)
         divisor = tl.load(lse + row, mask=is_query, other=0.0)
         mean = tl.load(delta + row, mask=is_query, other=0.0)
-        q_segment = owners(indices.q_segments, q_start + query, is_query, -1)
+        q_segment = owners(indices.q_segments + q_start, query, is_query, -1)
         theirs, mine = q_segment[None, :], k_segment[:, None]
         seen = visible(theirs, mine, query[None, :], key[:, None], back, ahead, BANDED)
         weights = tl.exp2(scores(k_tile, q_tile, seen, scale) - divisor[None, :])
         used = weights
         if DROPOUT:
-            state = query_state(seed, indices, q_segment, head, q_start + query, is_query)
+            state = query_state(seed, indices, q_segment, head, q_start, query, is_query)
             used = dropped(weights, state[None, :], position[:, None], threshold, amplified)
         # Before `d_weights`, so that fewer tiles are needed at once. An H100 would spill registers.
         d_v = tl.dot(used.to(v_tile.dtype), d_out_tile, d_v, input_precision="ieee")

@@ -80,9 +80,13 @@ def write(x, token, head, inside, values, WIDTH: tl.constexpr, PADDED: tl.conste
 
 
 @triton.jit
-def owners(segments, token, inside, OTHERWISE: tl.constexpr):
-    """Return the segment of each token, or OTHERWISE for rows that are not `inside`."""
-    return tl.load(segments + token, mask=inside, other=OTHERWISE)
+def owners(segments, row, inside, OTHERWISE: tl.constexpr):
+    """Return the segment of each row of a group, or OTHERWISE for rows that are not `inside`.
+
+    `segments` points to the first token of the group. Adding it to each row instead would cost registers: a
+    kernel for sm_80 then spilled 104 bytes.
+    """
+    return tl.load(segments + row, mask=inside, other=OTHERWISE)
 
 
 @triton.jit
@@ -121,11 +125,11 @@ def softmax_step(highest, total, logits):
 
 
 @triton.jit
-def query_state(seed, indices, segment, head, token, inside):
-    """Return the hash state of `dropout_masks.keep_mask` after the query, for the queries `token`."""
+def query_state(seed, indices, segment, head, start, row, inside):
+    """Return the hash state of `dropout_masks.keep_mask` after the query, for the queries `start` + `row`."""
     number = tl.load(seed)
     state = absorbed(absorbed(0, number), number >> 32)
-    position = tl.load(indices.q_positions + token, mask=inside, other=0)
+    position = tl.load(indices.q_positions + start + row, mask=inside, other=0)
     segment_key = tl.load(indices.mask_keys + segment, mask=inside, other=0)
     return absorbed(absorbed(absorbed(state, segment_key), head), position)
 
