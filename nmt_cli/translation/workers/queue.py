@@ -284,9 +284,10 @@ class RequestQueue:
 
     def gone(self, running: Sequence[Sentence]) -> list[int]:
         """Return the indices of sentences of closed requests. Raise `Closed` if the queue is closed."""
-        with self._locked():
-            self._refuse_closed()
-            return [index for index, sentence in enumerate(running) if not self._request_of(sentence)]
+        # Without the lock, for which a worker would wait at each step. A request that leaves at this moment
+        # is noticed at the next step.
+        self._refuse_closed()
+        return [index for index, sentence in enumerate(running) if sentence.request not in self._requests]
 
     def close(self, error: BaseException | None = None) -> None:
         """End all work, once. Callers of open requests get `error`, or `RuntimeError` if `error` is None."""
