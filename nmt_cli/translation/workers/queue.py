@@ -8,8 +8,7 @@ consist of sentences of similar length. A turn is the work of a worker until its
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import count
 
@@ -33,6 +32,22 @@ class Closed(Exception):
     """Raised in worker threads once the queue is closed."""
 
 
+class _Locked:
+    """Holds the lock of a queue in a `with` block, and drops requests whose callers have left."""
+
+    def __init__(self, queue: "RequestQueue") -> None:
+        self._queue = queue
+
+    # A generator as the context would take five times as long, and small models take many short steps.
+    def __enter__(self) -> None:
+        self._queue._lock.acquire()
+        self._queue._drop_left()
+
+    def __exit__(self, *_: object) -> None:
+        self._queue._lock.release()
+        self._queue._drop_left_unless_locked()
+
+
 class RequestQueue:
     """All open requests and their waiting sentences. Any thread may call any method. Callers use `open`,
     `next`, `poll`, `drop` and `close_request`. Reader threads use `read_lines`. Worker threads use the other
@@ -43,6 +58,7 @@ class RequestQueue:
         self._workers = workers
         # No RLock: the garbage collector may end a caller while the same thread changes the queue.
         self._lock = threading.Lock()
+        self._locked = _Locked(self)
         self._work = threading.Condition(self._lock)
         """Notified when sentences wait, and when the queue is closed."""
 
@@ -61,16 +77,6 @@ class RequestQueue:
         self._error: BaseException | None = None
         self.closed = False
         """True once nothing more is translated."""
-
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        """Hold the lock in the block. First drop requests whose callers have left, and also at the end."""
-        try:
-            with self._lock:
-                self._drop_left()
-                yield
-        finally:
-            self._drop_left_unless_locked()
 
     def _drop_left_unless_locked(self) -> None:
         """Drop requests whose callers have left, unless a thread holds the lock, which does so at its end."""
@@ -102,7 +108,7 @@ class RequestQueue:
     @property
     def unfinished(self) -> int:
         """The number of sentences of all requests that wait or are being translated."""
-        with self._locked():
+        with self._locked:
             return self._unfinished()
 
     def _unfinished(self) -> int:
@@ -113,7 +119,7 @@ class RequestQueue:
     ) -> Request:
         """Return a new request with the settings `search`. At most `window` lines may be added ahead of the
         output. `on_change` is called under the lock when `poll` may return a line, and must not block."""
-        with self._locked():
+        with self._locked:
             changed = threading.Condition(self._lock)
             request = Request(next(self._numbers), search, window, changed, on_change)
             self._requests[request.number] = request
@@ -140,7 +146,7 @@ class RequestQueue:
 
     def add(self, request: Request, line: Line) -> bool:
         """Wait until `line` is within the window. Add it, or return False if request or queue is closed."""
-        with self._locked():
+        with self._locked:
             last = line.number - request.window
             request.changed.wait_for(lambda: not self.is_open(request) or request.returned >= last)
             if is_open := self.is_open(request):
@@ -151,7 +157,7 @@ class RequestQueue:
 
     def end(self, request: Request, error: BaseException | None = None) -> None:
         """Mark a request as complete. `error` is the error that ended the reading, or None."""
-        with self._locked():
+        with self._locked:
             request.complete, request.reader_error = True, error
             request.notify()
 
@@ -162,14 +168,14 @@ class RequestQueue:
         if (done := self.poll(request)) or request.ended:
             return done
         before_waiting()  # not under the lock, since writing held output may block
-        with self._locked():
+        with self._locked:
             while not (done := self._poll(request)) and not request.ended:
                 request.changed.wait()
             return done
 
     def poll(self, request: Request) -> FinishedLine | None:
         """Return the next line and hypotheses, or None if unfinished. Never wait. Raise errors as `next`."""
-        with self._locked():
+        with self._locked:
             return self._poll(request)
 
     def _poll(self, request: Request) -> FinishedLine | None:
@@ -208,7 +214,7 @@ class RequestQueue:
     def next_search(self) -> SearchConfig | None:
         """Wait for a sentence. Return the settings of a turn: those of a sentence to translate alone, else of
         the longest waiting request. Return None once the queue is closed."""
-        with self._locked():
+        with self._locked:
             self._work.wait_for(lambda: self.closed or self._suspects or self._waiting())
             if self.closed:
                 return None
@@ -222,7 +228,7 @@ class RequestQueue:
         `running`, the batch has at most `tokens` source tokens, padding included. Never wait. Return [] if no
         sentence waits, or the longest waiting request has other settings. If a sentence must be translated
         alone, return only this one, and [] with `running`. Raise `Closed` after closing."""
-        with self._locked():
+        with self._locked:
             self._refuse_closed()
             if self._suspects or any(map(_is_suspect, running)):
                 alone = [one for one in self._suspects if self._requests[one.request].search == config][:1]
@@ -251,7 +257,7 @@ class RequestQueue:
 
     def put_back(self, sentences: Sequence[Sentence]) -> None:
         """Return taken sentences to the queue. Sentences of closed requests are dropped."""
-        with self._locked():
+        with self._locked:
             for sentence in sentences:
                 if request := self._request_of(sentence):
                     request.put(sentence)
@@ -260,7 +266,7 @@ class RequestQueue:
     def lost(self, sentences: Sequence[Sentence], cause: str) -> None:
         """Return the sentences of a process that died to the queue. After the second death, a sentence is
         translated alone. After the third, the sentence's request fails with a `UserError` with `cause`."""
-        with self._locked():
+        with self._locked:
             for sentence in sentences:
                 if not (request := self._request_of(sentence)):
                     continue
@@ -277,7 +283,7 @@ class RequestQueue:
 
     def finish(self, sentence: Sentence, hypotheses: list[Hypothesis] | None) -> None:
         """Store hypotheses, best first, or None if memory was too small. Ignore closed requests."""
-        with self._locked():
+        with self._locked:
             if request := self._request_of(sentence):
                 request.finish(sentence, hypotheses)
                 self._count()
@@ -291,7 +297,7 @@ class RequestQueue:
 
     def close(self, error: BaseException | None = None) -> None:
         """End all work, once. Callers of open requests get `error`, or `RuntimeError` if `error` is None."""
-        with self._locked():
+        with self._locked:
             if not self.closed:
                 self.closed, self._error = True, error
                 self.counts.departures.value += 1
