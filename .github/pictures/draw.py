@@ -1,4 +1,4 @@
-"""Draw two pictures of the documentation: the panel of a training run in a terminal, and its report.
+"""Draw the panel of a training run in a terminal, and the report of that run, for the documentation.
 
 python .github/pictures/draw.py DATASET CONFIG.toml       needs chromium for the report
 """
