@@ -95,40 +95,19 @@ def _forced(b, rules, state):
     return state.prefixes[b, age] if age < state.prefixes.shape[1] else np.int64(-1)
 
 
-CHUNK = 64
-"""Number of entries whose comparison with the lowest of the highest values is one operation."""
-
-
 @njit(**OPTIONS)
-def _insert_higher(x_V, begin, end, highest_W, tokens_W):
-    """Insert the entries in [begin, end) that exceed the last of `highest_W`, which stays descending.
-
-    The earlier of equal entries is first. The last entry is dropped. The indices in `tokens_W` move along.
-    """
+def _top(x_V, highest_W, tokens_W):
+    """Write the highest values of a row, best first and the earlier of equal ones first, and their tokens."""
     last = len(highest_W) - 1
-    for v in range(begin, end):
+    for w in range(last + 1):
+        highest_W[w], tokens_W[w] = NEVER, 0
+    for v in range(len(x_V)):
         if x_V[v] > highest_W[last]:
             w = last
             while w > 0 and x_V[v] > highest_W[w - 1]:
                 highest_W[w], tokens_W[w] = highest_W[w - 1], tokens_W[w - 1]
                 w -= 1
             highest_W[w], tokens_W[w] = x_V[v], v
-
-
-@njit(**OPTIONS)
-def _top(x_V, highest_W, tokens_W):
-    """Write the highest values of a row, best first, and their tokens."""
-    for w in range(len(highest_W)):
-        highest_W[w], tokens_W[w] = NEVER, 0
-    begin = 0
-    while begin + CHUNK <= len(x_V):
-        lowest, higher = highest_W[-1], np.uint32(0)
-        for i in range(CHUNK):
-            higher |= np.uint32(x_V[begin + i] > lowest)
-        if higher:
-            _insert_higher(x_V, begin, begin + CHUNK, highest_W, tokens_W)
-        begin += CHUNK
-    _insert_higher(x_V, begin, len(x_V), highest_W, tokens_W)
 
 
 @njit(**OPTIONS)
