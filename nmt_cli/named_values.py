@@ -108,7 +108,11 @@ class Values:
         return list(self.read(name, tuple[kind, ...], default))  # type: ignore[valid-type]
 
     def table(self, name: str) -> "Values":
-        """Return the values in a table. Errors about them begin with the name of the table."""
+        """Return the values of the table `name`. Errors about them begin with the table's name.
+
+        Raise the error of `missing` if there is no such value, and an error about its type if it is not a
+        table.
+        """
         value = self.found(name)
         if value is REQUIRED:
             raise self.missing(name)

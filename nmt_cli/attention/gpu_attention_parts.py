@@ -57,7 +57,7 @@ def range_of(ranges, group):
 def read(x, token, head, inside, WIDTH: tl.constexpr, PADDED: tl.constexpr):
     """Read a tile [rows, PADDED]: one head of the tokens numbered `token` of `x`, which is `Strided`.
 
-    Strided not `inside`, and columns from WIDTH on, are zeros.
+    Rows that are not `inside`, and columns from WIDTH on, are zeros.
     """
     channels = tl.arange(0, PADDED)
     mask = inside[:, None] & (channels < WIDTH)[None, :]
@@ -126,7 +126,12 @@ def softmax_step(highest, total, logits):
 
 @triton.jit
 def query_state(seed, indices, segment, head, start, row, inside):
-    """Return the hash state of `dropout_masks.keep_mask` after the query, for the queries `start` + `row`."""
+    """Start the hash that decides which attention weights dropout keeps: return its state after seed,
+    segment, head and the query's position. `dropped` continues with the positions of the keys.
+
+    The queries are the tokens `start` + `row`. Where `inside` is False, the position is not read and counts
+    as 0.
+    """
     number = tl.load(seed)
     state = absorbed(absorbed(0, number), number >> 32)
     position = tl.load(indices.q_positions + start + row, mask=inside, other=0)
@@ -136,14 +141,23 @@ def query_state(seed, indices, segment, head, start, row, inside):
 
 @triton.jit
 def dropped(values, state, key_positions, threshold, amplified):
-    """Return weights, or their gradients, times dropout factors from a `query_state`: 0 or `amplified`."""
+    """Apply dropout to `values`, attention weights or their gradients [queries, keys]: multiply each by
+    `amplified`, or by 0.
+
+    `state`: the queries' hash from `query_state`, with an axis for keys.
+    `threshold`: with 24 bits of the hash below this, a value becomes 0.
+    """
     keep = (absorbed(state, key_positions) >> 8).to(tl.int32) >= threshold
     return tl.where(keep, values * amplified, 0.0)
 
 
 @triton.jit
 def absorbed(state, word):
-    """Return the next state of the hash in `dropout_masks.keep_mask`, which depends on `state` and `word`."""
+    """Return the state of the dropout hash after `state` has taken in the integer `word`.
+
+    The order of the words counts. Only the low 32 bits of `word` do. `dropout_masks.keep_mask` defines the
+    hash.
+    """
     mixed = state + word.to(tl.uint32) * GOLDEN + OFFSET
     mixed = (mixed ^ (mixed >> 16)) * MIX_1
     mixed = (mixed ^ (mixed >> 13)) * MIX_2

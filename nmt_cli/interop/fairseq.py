@@ -94,8 +94,9 @@ def read(path: Path, options: ImportOptions) -> Foreign:
 
 
 def _checkpoint(folder: Path) -> Path:
-    """Return the first file of `BEST` that is in `folder`, or else the only checkpoint in `folder`. Raise
-    `UserError` if there is none, or several without a name in `BEST`."""
+    """Return the checkpoint to import: the first name of `BEST` in `folder`, or else the only `.pt` file.
+    Raise `UserError` if there is no such file.
+    """
     checkpoints = sorted(folder.glob("*.pt"))
     best = [path for name in BEST if (path := folder / name) in checkpoints]
     if not best and len(checkpoints) != 1:
@@ -122,8 +123,13 @@ def _settings(checkpoint: Mapping[Any, Any], file: Path) -> ForeignSettings:
 
 
 def _vocabulary(path: Path) -> Vocabulary:
-    """Return the vocabulary of a dictionary: special tokens, then the pieces of lines "PIECE COUNT". Fillers
-    and pieces spelt like special tokens become empty. Raise `UserError` for a bad line or repeated piece."""
+    """Return the vocabulary in a dictionary of fairseq: the special tokens `MARKS`, then the piece of each
+    line.
+
+    A line is "PIECE COUNT". Two kinds of lines become empty entries, which never match text: fillers
+    ("madeupword0000"), and pieces spelt like a special token. Raise `UserError` for another line, or a piece
+    that occurs twice.
+    """
     entries: list[str] = list(MARKS)
     for number, line in enumerate(read_text(path).split("\n"), start=1):
         if not line.strip():
@@ -140,16 +146,22 @@ def _vocabulary(path: Path) -> Vocabulary:
 
 
 def vocabulary_of(entries: Sequence[str], rows: int, where: Path, never: Iterable[int] = ()) -> Vocabulary:
-    """Return the `foreign_vocabulary` of `entries`, which begin with `MARKS`. Search never produces `<s>`
-    and padding either."""
+    """Return the vocabulary with `entries`, which begin with `MARKS`.
+
+    `rows`: the number of embeddings. `foreign_vocabulary` explains it.
+    `where`: the file that errors name.
+    `never`: ids that search never produces, besides those of `<s>` and padding.
+    """
     excluded = (START, PADDING, *never)
     return foreign_vocabulary(entries, rows, where, end=END, unknown=UNKNOWN, start=END, never=excluded)
 
 
 def _usual_names(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return a checkpoint's tensors under their common names, without version numbers. Of old versions, split
-    joint attention matrices into queries, keys and values, and name numbered norms. If the output projection
-    is missing, use the target embedding."""
+    """Return a checkpoint's tensors under their common names, which `weights.py` explains.
+
+    Old versions stored queries, keys and values in one matrix, which is split here, and numbered their norms.
+    Their version numbers are left out. A model without an output projection uses its target embedding for it.
+    """
     tensors_by_name: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
         if name.endswith((".version", "_float_tensor")):  # bookkeeping of old versions
@@ -170,8 +182,12 @@ def _usual_names(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _config(settings: ForeignSettings, tensors: dict[str, Tensor]) -> ModelConfig:
-    """Return the architecture. Cut tables of learned positions in `tensors` to the rows that both have,
-    without padding rows. Raise `UserError` for an unsupported setting, or a decoder of another width."""
+    """Return the architecture that `settings` describe.
+
+    Tables of learned positions in `tensors` are changed: their padding rows are cut off, and the longer table
+    is cut to the length of the shorter one. Raise `UserError` for a setting that nmt does not support, and
+    for a decoder with another width than the encoder.
+    """
     for name in OFF:
         settings.demand(name, False)
     for name in LANGUAGE_TOKENS:
@@ -212,9 +228,12 @@ def _config(settings: ForeignSettings, tensors: dict[str, Tensor]) -> ModelConfi
 
 
 def _tokenizers(folder: Path, languages: tuple[str, str]) -> Tokenizers:
-    """Return tokenisers with the dictionaries and subword models in `folder`. Prefer SentencePiece to
-    subword-nmt's codes. A single model serves both sides. Of several, choose the one with the side's language
-    as a dotted part of its name. Raise `UserError` if none or several fit."""
+    """Return tokenisers from the dictionaries and subword models in `folder`.
+
+    SentencePiece models are used if there are any, and otherwise subword-nmt's codes. A single file serves
+    both sides. Of several, each side needs exactly one with its language as a part of the name between dots,
+    such as `spm.de.model`. Raise `UserError` if there is none, or not exactly one for a side.
+    """
     codes = sorted(path for pattern in CODES for path in folder.glob(pattern))
     pieces = sorted(path for pattern in SENTENCEPIECE for path in folder.glob(pattern))
     files = pieces or codes

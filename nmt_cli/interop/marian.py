@@ -373,10 +373,12 @@ UNUSED = (
 
 
 def losses(model: LoadedModel) -> list[str]:
-    """Return a message for each feature of the model that Marian lacks, or [].
+    """Return a message for each feature of the model that Marian does not support. [] means that it can be
+    exported.
 
-    Marian has pre-norm, but another one: it normalises the queries of self-attention, and not its keys and
-    values. So post-norm is required. A start token is refused, because Marian begins with zeros.
+    Marian's pre-norm is not ours: in self-attention it normalises the queries, but not the keys and values.
+    So only post-norm is supported. A model with a start token is not, because Marian's decoder begins with
+    zeros.
     """
     config = model.identity.config
     messages = conventions.model_losses(
@@ -426,13 +428,16 @@ def arrays(model: LoadedModel, rows: Sequence[int], multiple: int = 1) -> dict[s
 def write_vocabularies(
     tokenizers: Tokenizers, folder: Path, joint: str, names: Sequence[str]
 ) -> tuple[list[str], list[int]]:
-    """Write each side's vocabulary into `folder`. Return the names of the files and the sizes, source first.
+    """Write the vocabularies of both sides into `folder`, as Marian reads them.
 
-    The files are SentencePiece models if the ids of SentencePiece equal ours. Otherwise they are YAML, with
-    the SentencePiece models beside them. A joint vocabulary is one file, which is returned twice.
+    Return the names of the two files for `decoder.yml` and the two sizes, source first.
 
-    joint: the name of a joint SentencePiece model.
-    names: the names of separate ones.
+    - If both sides have the ids of SentencePiece, the files are SentencePiece models: `joint`, or the two
+      `names`.
+    - Otherwise they are YAML: `vocab.yml`, or `vocab.source.yml` and `vocab.target.yml`. The SentencePiece
+      models, with which users cut texts into pieces, are written beside them.
+
+    Two sides with a joint vocabulary share one file, whose name is then returned twice.
     """
     sides, recipe = (tokenizers.source, tokenizers.target), tokenizers.recipe
     if numbered_alike(tokenizers):

@@ -58,11 +58,13 @@ class Correspondence(NamedTuple):
 def common_tensors(
     tensors: Mapping[str, Tensor], rename: Callable[[Mapping[str, Tensor]], dict[str, Tensor]], where: str
 ) -> dict[str, Tensor]:
-    """Return the tensors under the common names that `rename` gives, checked, without biases of zeros.
+    """Return the tensors under the common names that `rename` gives, after a check. `where` is the file that
+    errors name.
 
-    Biases are left out if all of attention, or that of the output, are zero. `where` is the file that errors
-    name. Raise `UserError` for a tensor that is not a dense CPU vector or matrix of fp16, bf16, fp32 or fp64,
-    and for one that repeats numbers as a view. Raise it too if the output projection is missing, or if it or
+    Biases of attention are left out if all of them are zeros, and so is that of the output.
+
+    Raise `UserError` for a tensor that is not a dense vector or matrix on the CPU in fp16, bf16, fp32 or
+    fp64, and for a view that repeats numbers. Also raise it if the output projection is missing, or if it or
     an embedding is not a matrix of at most `MAX_ROWS` rows.
     """
     for name, tensor in tensors.items():
@@ -108,12 +110,16 @@ def import_tensors(
     *,
     alternating: bool = False,
 ) -> dict[str, Tensor]:
-    """Return our tensors in fp32 by our names, for the vocabularies of `tokenizers`.
+    """Return our tensors by our names in fp32, for the vocabularies of `tokenizers`.
 
-    `tensors` have common names, and our order of channels if sines and cosines are `alternating`. Ignore
-    embeddings that `config.tie` makes equal to another matrix. A missing bias is zeros, except in a norm, or
-    if the same part of another layer has one. Raise `UserError`, which names the file `where`, for a tensor
-    that is missing, unexpected, not finite, or of another shape.
+    `tensors`: the other toolkit's tensors by common names.
+    `where`: the file that errors name.
+    `alternating`: the channels are in our order, so they stay as they are.
+
+    Embeddings that `config.tie` makes equal to another matrix are ignored. A missing bias is zeros. A missing
+    bias of a norm is an error, and so is one that other layers have.
+
+    Raise `UserError` for a tensor that is missing, unexpected, not finite, or of another shape.
     """
     order = torch.arange(config.width) if alternating else channel_order(config.width)
     imported: dict[str, Tensor] = {}
@@ -217,10 +223,11 @@ def architecture(tensors: Mapping[str, Tensor], *, joint: bool) -> dict[str, Any
 
 
 def table_positions(tensors: dict[str, Tensor]) -> tuple[dict[str, Any], bool] | None:
-    """Return the settings of positions that follow from tables in `tensors`, and whether sines alternate.
+    """Return the settings of positions for the tables in `tensors`, and whether sines and cosines alternate
+    in them. Return None without tables.
 
-    Tables of sinusoids are removed from `tensors`, since nmt computes them. Other tables are learned, and
-    are cut to the rows that both sides have. Return None without tables.
+    If the tables are sinusoids, remove them from `tensors`, because nmt computes them. Other tables are
+    learned positions. Cut these to the rows that both sides have.
     """
     names = [name for name in POSITIONS.values() if name in tensors]
     if not names:

@@ -75,10 +75,17 @@ def losses_and_gradients(
     x_gradient: bool,
     weight_gradient: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return the sums of the smoothed loss and of the NLL, then the gradients of `x_TD` and `weight_VD`.
+    """Return four tensors: the sums of the smoothed loss and of the NLL, and the gradients of `x_TD` and
+    `weight_VD`.
 
-    The gradients belong to the smoothed loss, times `grad_scale` (None is 1). A gradient is empty if its
-    flag, `x_gradient` or `weight_gradient`, is False.
+    The gradients are those of the smoothed loss, times `grad_scale` if it is given. With the flag
+    `x_gradient` or `weight_gradient` False, its gradient is not computed and has no elements.
+
+    `r_drop`: the weight of R-Drop, 0 without it. Otherwise, the second half of the tokens repeats the first
+        half.
+
+    `cross_entropy` explains the other arguments. PyTorch sees this function as one operation, whose backward
+    pass only scales the gradients.
     """
     computing, chunk, unit = _implementation(x_TD.device)
     if r_drop:
@@ -103,12 +110,18 @@ def losses_and_gradients(
 
 
 def _transposed(rows: Tensor, shape: tuple[int, int]) -> Tensor:
-    """Return `rows`, which are in the order of a matrix of `shape`, in the order of the transposed matrix."""
+    """Return `rows`, [tokens, ...], in another order: read as a matrix of `shape`, they are transposed.
+
+    With the shape (2, -1), halves after each other become alternating rows. The shape (-1, 2) restores the
+    order.
+    """
     return rows.reshape(*shape, *rows.shape[1:]).transpose(0, 1).flatten(0, 1)
 
 
 def _implementation(device: torch.device) -> tuple[RowLosses, int, int]:
-    """Return the function for rows of logits on a device, the tokens of a chunk, and the unit of `walk`."""
+    """Return how to compute on a device: the function for rows of logits, and the `chunk` and `unit` of
+    `walk`.
+    """
     if usable("loss", device):
         from nmt_cli.loss import gpu_row_losses  # Triton is missing without a GPU
 
@@ -141,9 +154,11 @@ def walk(
     chunk: int,
     unit: int = 1,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return the results of `losses_and_gradients`, computed for `chunk` tokens at a time by `rows`.
+    """Compute the results of `losses_and_gradients` without R-Drop, for `chunk` tokens at a time.
 
-    Rows of logits begin at multiples of `unit` entries, so that a device can read several at a time.
+    `rows`: computes the losses of a chunk, and overwrites its logits by their gradient.
+    `chunk`: the maximum number of tokens whose logits exist at a time.
+    `unit`: rows of logits begin at multiples of this many entries, so that a GPU reads several at a time.
     """
     tokens, wide = x_TD.shape[0], _at_least_fp32(x_TD.dtype)
     cast_VD = weight_VD.to(x_TD.dtype)
@@ -153,6 +168,7 @@ def walk(
     entries = weight_VD.shape[0]
     # One buffer for all chunks: never more than `chunk` rows of logits exist.
     buffer_CV = x_TD.new_empty((min(chunk, tokens), -(-entries // unit) * unit))[:, :entries]
+    # Autocast would choose a dtype of its own instead of that of `x_TD`.
     with torch.autocast(x_TD.device.type, enabled=False):
         for start in range(0, tokens, chunk):
             part = slice(start, start + chunk)

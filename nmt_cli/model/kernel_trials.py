@@ -1,6 +1,8 @@
 """Trials of the Triton kernels with a model's own shapes, against PyTorch's operations in float64.
 
-The error of a kernel is at most twice that of PyTorch in the same dtype. Two runs give the same bits.
+A trial is a pair of functions (`Compute`): the kernel, and its definition in PyTorch. Both compute the same
+named results from the same inputs. `disagreement` compares the pair: the error of a kernel is at most twice
+that of PyTorch in the same dtype, and two runs of a kernel give the same bits.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -52,7 +54,12 @@ Compute = Callable[[torch.dtype], Results]
 
 
 def attention(use: Use, device: torch.device) -> Iterator[tuple[Compute, Compute]]:
-    """Yield the kernels and their definition, for causal self-attention and for cross-attention."""
+    """Yield two trials of the attention kernels: causal self-attention, and cross-attention.
+
+    A trial is the pair (kernel, definition in PyTorch). Their results are the output, and in training also
+    the gradients of queries, keys and values. Inputs are random, with the heads, dropout and window of
+    `use.model`, and segments of `LENGTHS` tokens.
+    """
     from nmt_cli.attention import gpu_attention  # Triton may be missing
 
     heads, training = Heads(use.model.heads, use.model.d_k, use.model.d_v), use.smoothing is not None
@@ -87,7 +94,9 @@ def attention(use: Use, device: torch.device) -> Iterator[tuple[Compute, Compute
 
 
 def loss(use: Use, device: torch.device) -> Iterator[tuple[Compute, Compute]]:
-    """Yield the kernel for rows of logits and its definition."""
+    """Yield one trial: the kernel for rows of logits, and its definition. Their results are the losses of
+    `TOKENS` rows, and the gradient of the logits. The first target is padding.
+    """
     from nmt_cli.loss import gpu_row_losses
 
     (logits,) = _drawn(device, use.dtype, (TOKENS, use.entries))
@@ -106,7 +115,9 @@ def loss(use: Use, device: torch.device) -> Iterator[tuple[Compute, Compute]]:
 
 
 def pointwise(use: Use, device: torch.device) -> Iterator[tuple[Compute, Compute]]:
-    """Yield the kernels of feed-forward layers, with gradients, and of dropout, and their definitions."""
+    """Yield two trials: of ReLU in feed-forward layers with its gradients, and of dropout. A trial is the
+    pair (kernel, definition in PyTorch).
+    """
     from nmt_cli.model.pointwise import gpu_relu_and_dropout
 
     width, inside = use.model.width, use.model.feed_forward

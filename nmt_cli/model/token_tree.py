@@ -82,7 +82,12 @@ class TokenTree:
         self.paths = of_parents(self.paths, parents_BN) & in_use_BN[:, :, None]
 
     def get_ready(self) -> Tensor:
-        """Wait for the device. Reserve or add nodes for `ahead` steps. Return [B, `used`]: True on a path."""
+        """Reserve free nodes for the next `ahead` steps, so that these steps need not wait for the device.
+
+        This call waits for the device, because it reads how many nodes are on a path. If too few of the other
+        nodes are in use, `used` grows, and a full tree is rebuilt with more nodes. Return [B, `used`]: True
+        for nodes on a path.
+        """
         alive = self._alive()
         # All sentences get the number of nodes that the largest one needs.
         live = int(alive.sum(1).max())

@@ -95,7 +95,12 @@ def parents_made(path: Path) -> Iterator[None]:
 
 
 def check_writable(out: Path) -> None:
-    """Call `recover`. Raise `UserError` for a mount point, or if no test folder can be made beside `out`."""
+    """Check, before long work, that a folder can be written at `out`. Nothing new is left there.
+
+    First undo the end of a stopped run, as `recover` does. Then make the missing parents of `out` and a
+    folder beside it, and remove them. Raise `UserError` if this fails, and if `out` is a mount point, which
+    can't be replaced.
+    """
     try:
         recover(out)
         with parents_made(_beside(resolved(out), "unfinished") / "file"):
@@ -212,6 +217,7 @@ def _swap(staging: Path, target: Path, replaced: Path) -> None:
 def exchanged(folder: Path, other: Path) -> bool:
     """Exchange the names of two folders atomically. Return False, with no change, if the system can't."""
     names = os.fsencode(folder), os.fsencode(other)
+    # Python has no function for this.
     library = ctypes.CDLL(None)
     try:
         if sys.platform == "darwin":
@@ -266,6 +272,7 @@ def _compressed(raw: BinaryIO, target: Path) -> Iterator[BinaryIO]:
     if target.suffix != ".gz":
         yield raw
         return
+    # Without a name and a time, the same content always gives the same bytes.
     with gzip.GzipFile(filename="", fileobj=raw, mode="wb", mtime=0) as file:
         yield cast(BinaryIO, file)
 

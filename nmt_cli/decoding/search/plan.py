@@ -147,7 +147,11 @@ class Planner:
 
 
 def _room(item: BatchItem, path_T: NDArray[np.int64]) -> int:
-    """Return the number of tokens that a hypothesis may add for terms, if it still needs placeholders."""
+    """Return how many tokens a hypothesis can still use for terms before its length limit.
+
+    `path_T` has its tokens. For each placeholder that they do not contain yet, the room is smaller by the
+    longest form of any term.
+    """
     if not item.sentence.placeholders:
         return item.room
     # A placeholder may interrupt a form, which then starts again. So it reserves room for the longest form.

@@ -1,4 +1,4 @@
-"""Starts a run from the weights of another model, and freezes some of them."""
+"""Starts a run from the weights of another model, the parent, and freezes some of them."""
 
 from collections.abc import Mapping, Sequence
 from fnmatch import filter as matching
@@ -36,9 +36,16 @@ SEARCH_NOT_COPIED = "; its search settings (see nmt info) are not copied: the ne
 
 
 def start_from(model: Transformer, identity: Identity, config: StartConfig) -> str:
-    """Copy the weights of `config.model`, a model or run, into `model`, and return a message. If vocabularies
-    differ, copy only rows of shared entries. Raise `UserError` if a differing parameter matches no pattern in
-    `config.allow`, if a pattern matches no such parameter, or if settings use weights differently."""
+    """Copy the weights of the parent `config.model`, a model or run, into `model`. Return a message about the
+    copy.
+
+    With another vocabulary, rows are copied for the entries that both vocabularies have. Parameters that only
+    one of the models has, or whose shapes differ, are not copied. Each of them must match a pattern of
+    `config.allow`.
+
+    Raise `UserError` for one that does not match, for a pattern without such a parameter, and if settings
+    make the two models use the same weights differently.
+    """
     folder = find_model(Path(config.model))
     description = read_description(folder, CONFIG, FORMAT)
     parent = read_identity(folder, description)
@@ -93,8 +100,16 @@ def freeze(model: nn.Module, patterns: Sequence[str]) -> str:
 def _by_entry(
     new: Mapping[str, Tensor], parent: Mapping[str, Tensor], parent_tokenizers: Tokenizers, own: Tokenizers
 ) -> tuple[dict[str, Tensor], str]:
-    """Return the tensors of `parent` by name, and a message with the number of shared entries. Fit parameters
-    in `ROWS`, if equally wide, to the vocabulary of `own`. Take rows of other entries from `new`."""
+    """Return the parent's tensors by name, fitted to the vocabulary of `own`, and a message with the number
+    of entries copied.
+
+    `new`: the new model's tensors, which have random values.
+    `parent`: the parent's tensors, whose rows belong to the vocabulary of `parent_tokenizers`.
+
+    Only the parameters in `ROWS` change. Each has a row per entry of `own`: the parent's row if the parent
+    has this entry, and otherwise the row in `new`. A parameter whose rows have another width in the parent
+    stays as it is.
+    """
     shared = {
         side: _shared(parent_tokenizers.side(side).vocabulary, own.side(side).vocabulary) for side in SIDES
     }

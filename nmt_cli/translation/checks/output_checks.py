@@ -114,8 +114,12 @@ def check_finite(number: int, finite: bool, in_fp16: bool) -> None:
 
 
 def loops(text: str) -> bool:
-    """Return whether some part of `text` occurs at least `LOOP_TIMES` times in a row. The repetitions after
-    the first occurrence must have `LOOP_CHARACTERS` characters. The time is linear."""
+    """Return whether a part of `text` is repeated: at least `LOOP_TIMES` times in a row, without a gap.
+
+    Count the characters of all repetitions after the first occurrence. With fewer than `LOOP_CHARACTERS` of
+    them, as in "ha ha ha", the result is False. The parts need not be words. The time is linear in the length
+    of `text`.
+    """
     seen: dict[str, int] = {}
     period = repeated = 0
     for position in range(len(text) - LOOP_CHARACTERS + 1):

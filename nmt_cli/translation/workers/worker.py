@@ -37,11 +37,16 @@ NextSearch = Callable[[], SearchConfig | None]
 def translate_turns(
     load: Load, next_search: NextSearch, queue: Queue, counts: Counts, threads: int = 1
 ) -> None:
-    """Translate sentences of `queue` in turns, until `next_search` returns None.
+    """Load the models, and translate sentences of `queue` until `next_search` returns None.
 
-    load: returns the models, which translate on their device.
-    counts: the counters of the queue.
-    threads: how many threads may share the work of each step while only few sentences are unfinished.
+    Results go to `queue.finish`. The sentences of a turn share the settings that `next_search` returned for
+    it.
+
+    `load`: returns the models, which are used on their own device.
+    `next_search`: waits for a sentence, and returns the settings of its search.
+    `counts`: the counters of the queue. Here only the number of unfinished sentences is read.
+    `threads`: the threads for a step if this worker has all unfinished sentences. Otherwise a step has one
+        thread, since other workers need the cores.
     """
     decoder = load()
 
