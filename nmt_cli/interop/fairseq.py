@@ -95,8 +95,7 @@ def read(path: Path, options: ImportOptions) -> Foreign:
 
 def _checkpoint(folder: Path) -> Path:
     """Return the checkpoint to import: the first name of `BEST` in `folder`, or else the only `.pt` file.
-    Raise `UserError` if there is no such file.
-    """
+    Raise `UserError` if there is no such file."""
     checkpoints = sorted(folder.glob("*.pt"))
     best = [path for name in BEST if (path := folder / name) in checkpoints]
     if not best and len(checkpoints) != 1:

@@ -120,8 +120,7 @@ def _transposed(rows: Tensor, shape: tuple[int, int]) -> Tensor:
 
 def _implementation(device: torch.device) -> tuple[RowLosses, int, int]:
     """Return how to compute on a device: the function for rows of logits, and the `chunk` and `unit` of
-    `walk`.
-    """
+    `walk`."""
     if usable("loss", device):
         from nmt_cli.loss import gpu_row_losses  # Triton is missing without a GPU
 

@@ -95,8 +95,7 @@ def attention(use: Use, device: torch.device) -> Iterator[tuple[Compute, Compute
 
 def loss(use: Use, device: torch.device) -> Iterator[tuple[Compute, Compute]]:
     """Yield one trial: the kernel for rows of logits, and its definition. Their results are the losses of
-    `TOKENS` rows, and the gradient of the logits. The first target is padding.
-    """
+    `TOKENS` rows, and the gradient of the logits. The first target is padding."""
     from nmt_cli.loss import gpu_row_losses
 
     (logits,) = _drawn(device, use.dtype, (TOKENS, use.entries))
@@ -116,8 +115,7 @@ def loss(use: Use, device: torch.device) -> Iterator[tuple[Compute, Compute]]:
 
 def pointwise(use: Use, device: torch.device) -> Iterator[tuple[Compute, Compute]]:
     """Yield two trials: of ReLU in feed-forward layers with its gradients, and of dropout. A trial is the
-    pair (kernel, definition in PyTorch).
-    """
+    pair (kernel, definition in PyTorch)."""
     from nmt_cli.model.pointwise import gpu_relu_and_dropout
 
     width, inside = use.model.width, use.model.feed_forward

@@ -1,6 +1,8 @@
 """The training loop: the steps of a run, with validation and saving between them.
 
-A run diverges if the loss or gradient of ten steps in a row is not finite.
+A request asks all ranks for something after a step: to save, to stop, or to end because the hours are over.
+It is a bit of `progress.SAVE`, `STOP` and `TIME_UP`. A run diverges if the loss or gradient of ten steps in a
+row is not finite.
 """
 
 import math
@@ -38,8 +40,12 @@ class Loop:
     resumed: bool
 
     def train(self) -> bool:
-        """Take all remaining steps, with validation and saving. Return False if the user stopped the run
-        early. Raise `UserError` if the run diverges, dataset or folder change, or the last save fails."""
+        """Take all remaining steps, with validation and saving between them. Return False if the user stopped
+        the run.
+
+        Raise `UserError` if the run diverges, if the dataset or the run folder has changed, and if the last
+        checkpoint cannot be saved.
+        """
         first_step, group, requests = self.position.step, self.trainer.group, 0
         self.recorder.restart_clock()
         with closing(self.saver):
@@ -56,6 +62,7 @@ class Loop:
                 if self.resumed and self.position.step == first_step:
                     self.report(Note(f"resuming from step {first_step:,}"))
                 self._step(batch)
+                # Writing takes seconds in another thread. Its failure is reported at the next step.
                 self._warn_on_failure(self.saver.look)
                 requests = group.agree(self.limits.requests(group.process.first, self.saver.age))
                 line_due = self.position.step % self.trainer.config.training.log_every == 0
@@ -64,7 +71,8 @@ class Loop:
             return self._end(first_step, stopped=bool(requests & STOP))
 
     def _is_over(self, next_epoch: int, requests: int) -> bool:
-        """Return whether a limit or validation.patience ends the run. Report why, if it ends early."""
+        """Return whether a limit or validation.patience ends the run. If the run ends before its last step
+        and epoch, report why."""
         if self.limits.reached(next_epoch):
             return True
         if reason := early_end(self.limits, requests):
@@ -98,16 +106,23 @@ class Loop:
             self.limits.refuse_divergence(lines)
 
     def _validate_and_save(self, next_epoch: int, requests: int) -> None:
-        """Validate and save after the last step, if due and not done yet. `next_epoch` is the epoch of the
-        next batch. If it is larger than that of the last step, this step ended an epoch."""
+        """Validate and save after the last step, if an interval has ended or a request asks for it.
+
+        `next_epoch`: the epoch of the next batch. If it is above that of the last step, the last step ended
+            an epoch.
+        `requests`: what the ranks agreed on after the last step.
+        """
         epochs = next_epoch if next_epoch > self.position.epoch else 0
         is_among_best = self.validator.due(epochs) and self._validate()
         if is_among_best or self.limits.save_due(requests, epochs, self.saver.begun):
             self._try_to_save()
 
     def _validate(self) -> bool:
-        """Validate the model, then log and report the results. Return whether to keep this step as one of the
-        best. If the dataset is gone, save a checkpoint and raise `UserError`."""
+        """Validate the model, log and report the results, and return whether this step is one of the best to
+        keep.
+
+        If the dataset is gone, save a checkpoint and raise `UserError`, so that no step is lost.
+        """
         self._flush()
         if self.dataset.is_gone():
             self._try_to_save()
@@ -133,8 +148,12 @@ class Loop:
         return self.trainer.group.from_first(self.position.step in self.saver.best_steps())
 
     def _try_to_save(self) -> None:
-        """Wait for the checkpoint being written, then start to write the next one. Warn if writing fails.
-        Raise `UserError` if the dataset has changed on any rank, or if the run folder was moved."""
+        """Wait for the checkpoint being written, and start to write the next one.
+
+        If writing fails, only warn: the run continues, and a later save may succeed. Raise `UserError` if the
+        dataset has changed on a rank, or if the run folder was moved, because then no later save would be
+        sound.
+        """
         self._flush()
         self.dataset.check_all_ranks()
         self._warn_on_failure(self.saver.wait)
@@ -151,8 +170,15 @@ class Loop:
             self.report(Warned(f"step {self.saver.begun} could not be saved, training continues: {error}"))
 
     def _end(self, first_step: int, stopped: bool) -> bool:
-        """Validate (except if `stopped`) and save the last step, if not yet done. Report the state. Raise an
-        error if saving fails. Return whether the run is complete. This process began at step `first_step`."""
+        """Validate and save the last step, if not yet done, and report the state. Return whether the run is
+        complete.
+
+        `first_step`: the step at which this process began.
+        `stopped`: whether the user stopped the run. Then the last step is not validated, since there may be
+            no time for it.
+
+        An error of saving is raised here, because no later save follows.
+        """
         unvalidated = not self.validator.done
         validates = unvalidated and self.validator.enabled and not stopped
         if validates:

@@ -107,8 +107,11 @@ class Clock:
 
     @property
     def seconds_left(self) -> float:
-        """Estimated seconds to max_steps or an earlier limit, at mean pace. Ignore max_epochs until an epoch
-        has ended."""
+        """Estimated seconds until the first limit that ends the run: max_steps, max_epochs or max_hours.
+
+        The pace is that of the whole run so far. max_epochs counts only after an epoch has ended, since the
+        steps of an epoch are unknown before.
+        """
         first, now, seconds = self._first, self._position, self.seconds
         epochs, steps = now.epoch, max(0, now.step - now.batch)
         if now.epoch > first.epoch:
@@ -136,7 +139,11 @@ def left(
     limits: TrainingConfig, pace: float, position: Position, epoch_steps: float, seconds: float
 ) -> tuple[int, float]:
     """Return the estimated steps and seconds from `position` to the first limit: steps, epochs or hours.
-    `pace` is in seconds per step. `seconds` have passed already. If `epoch_steps` is 0, ignore epochs."""
+
+    `pace`: seconds per step.
+    `epoch_steps`: steps per epoch. If it is 0, epochs are ignored.
+    `seconds`: the time that the run has taken so far.
+    """
     steps = limits.max_steps - position.step
     if limits.max_epochs and epoch_steps:
         steps_of_epochs = round((limits.max_epochs - position.epoch) * epoch_steps) - position.batch

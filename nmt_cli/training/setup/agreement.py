@@ -1,4 +1,8 @@
-"""Compares what all ranks train with: settings, dataset, versions and kind of computation."""
+"""Compares what all ranks train with: settings, dataset, versions and kind of computation.
+
+A rank is one process of the run. Ranks that differ would sum gradients that do not belong together, and no
+error would follow.
+"""
 
 import hashlib
 import json
@@ -29,9 +33,12 @@ SHOWN = 3
 def refuse_other_orders(
     group: Group, dataset: Dataset, config: TrainConfig, precision: MixedPrecision
 ) -> None:
-    """Raise `UserError` on all ranks if their settings, datasets, kinds of device, or versions of nmt or
-    PyTorch differ. Settings in `MAY_DIFFER` do not count. `precision` is that of this rank, which replaces
-    "auto" in the comparison. All ranks call this."""
+    """Raise `UserError` on all ranks if they would train differently. All ranks call this.
+
+    Compared are settings, dataset, kind of device, implementation of attention, and the versions of nmt and
+    PyTorch. Settings in `MAY_DIFFER` do not count. `precision` is the precision that this rank uses. It is
+    compared instead of the setting, because "auto" means another one on another device.
+    """
     manifest = json.dumps([dataset.manifest[key] for key in ("files", "splits")], sort_keys=True)
     facts = {name: value for name, value in literals(config).items() if name not in MAY_DIFFER}
     facts["dataset"] = f"SHA-256 {hashlib.sha256(manifest.encode()).hexdigest()[:12]}"
@@ -49,15 +56,19 @@ def refuse_other_orders(
 
 
 def refuse_other_checkpoints(group: Group, checkpoint: Path | None, remedy: str) -> None:
-    """Raise `UserError` with `remedy` on all ranks if they read different `state.json` files of `checkpoint`,
-    which is None for a new run. All ranks call this."""
+    """Raise `UserError` with `remedy` on all ranks if they see different states of `checkpoint`. All ranks
+    call this.
+
+    The file `state.json` is compared. A new run has the `checkpoint` None.
+    """
     path = checkpoint / STATE if checkpoint else None
     state = f"SHA-256 {sha256_of(path)[:12]}" if path and path.is_file() else f"{path} is missing"
     _refuse_differences(group.gather({STATE: state}), remedy)
 
 
 def _refuse_differences(all_facts: Sequence[Mapping[str, str]], remedy: str) -> None:
-    """If a rank's facts differ from rank 0's, raise `UserError`: up to `SHOWN` differences, and `remedy`."""
+    """Raise `UserError` if the facts of a rank differ from those of rank 0. The error names up to `SHOWN` of
+    them, and ends with `remedy`."""
     first = all_facts[0]
     for rank, facts in enumerate(all_facts):
         names = [name for name in {**first, **facts} if first.get(name) != facts.get(name)]

@@ -32,8 +32,12 @@ CORES_PER_WORKER = 4
 
 
 def build_trainer(run: TrainingRun, *, fresh: bool) -> Trainer:
-    """Return a trainer of a new model, equal on all ranks. If `fresh`, copy weights of start.model, if set.
-    Freeze start.freeze. Report what was copied and frozen. Raise `UserError` for bad start settings."""
+    """Return a trainer of a new model, with the same weights on all ranks.
+
+    A `fresh` run copies the weights of start.model, if set. A resumed run does not, since its checkpoint
+    replaces them. Parameters in start.freeze are frozen. Report what was copied and frozen. Raise `UserError`
+    for settings in [start] that do not fit the model.
+    """
     config, device = run.config, run.device
     seed_everything(config.training.seed, "weights")  # drawn on the CPU, so they do not depend on the device
     model = run.identity.build().to(device)
@@ -48,8 +52,10 @@ def build_trainer(run: TrainingRun, *, fresh: bool) -> Trainer:
 
 
 def chosen_kernels(run: TrainingRun) -> AbstractContextManager[None]:
-    """Return a context with the kernels that work on the GPUs of all ranks, and warn of others. All ranks
-    call this. With NMT_KERNELS=plain, use PyTorch's operations only."""
+    """Return a context in which only kernels that work on the GPUs of all ranks are used. Warn of the others.
+
+    With NMT_KERNELS=plain, no kernel is used and none is tried. All ranks call this.
+    """
     config, group = run.config, run.group
     if plain_only():
         return without(FAMILIES)
@@ -64,7 +70,8 @@ def chosen_kernels(run: TrainingRun) -> AbstractContextManager[None]:
 
 
 def warn_if_slow(run: TrainingRun, ranks: int) -> None:
-    """Warn if a CPU has fewer cores than `ranks`, the local processes, or no instructions for a set bf16."""
+    """Warn of two slow choices on a CPU: fewer cores than `ranks`, the processes on this machine, and bf16
+    without instructions for it."""
     if not is_gpu(run.device) and ranks > (cores := available_cores()):
         slower = f"which is slower than --devices {cores}"
         run.report(Warned(f"{ranks} processes share {cores} CPU cores, {slower}."))
@@ -107,7 +114,8 @@ def loading(run: TrainingRun, guard: DatasetGuard, cut: Cut, position: Position)
 
 
 def _resegmented(run: TrainingRun, folder: Path, planner: bool) -> Resegmented | None:
-    """Return what segments the training text again in each epoch, or None if no setting changes it."""
+    """Return what segments the training text again in each epoch. Return None if the settings do not change
+    the text."""
     config = run.config
     if not (config.sampling.enabled or config.augment.enabled):
         return None

@@ -16,8 +16,12 @@ NOT_DETERMINISTIC = re.compile(r"(\S+) does not have a deterministic implementat
 
 @contextmanager
 def repeatable(run: TrainingRun) -> Iterator[None]:
-    """Allow only deterministic operations in the block, if training.deterministic is on. Raise `UserError`
-    for other operations. Set CUBLAS_WORKSPACE_CONFIG."""
+    """Allow only deterministic operations in the block, if training.deterministic is on. Otherwise do
+    nothing.
+
+    Raise `UserError` for an operation that has no deterministic form on this device. The environment variable
+    CUBLAS_WORKSPACE_CONFIG is set, and stays set.
+    """
     if not run.config.training.deterministic:
         yield
         return

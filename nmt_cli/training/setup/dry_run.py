@@ -99,10 +99,11 @@ class Forecast:
 
 
 def forecast(run: TrainingRun, devices: int) -> Forecast:
-    """Describe what a start of `run` on `devices` devices would do, without training or writing anything.
+    """Describe what a start of `run` on `devices` devices would do. Nothing is trained or written.
 
-    Try the longest batch on the device of `run`, whose process is the only one. Report notes, and warn of a
-    warm-up that is too long. Raise `UserError` if the run would not start, or a pair does not fit the memory.
+    This process is the only one. It makes the checks of a start, and tries the longest batch on its own
+    device. Notes are reported, and so is a warning of a warm-up that is too long. Raise `UserError` if the
+    run would not start, or if a pair does not fit the memory.
     """
     check(run, ALONE)
     check(run, TOGETHER)
@@ -146,7 +147,7 @@ def forecast(run: TrainingRun, devices: int) -> Forecast:
 
 
 def _warmup(config: TrainConfig, steps: int, seconds: float) -> int:
-    """Return the estimated steps of warm-up, if `steps` take `seconds`."""
+    """Return the estimated steps of warm-up in a run of `steps` steps and `seconds` seconds."""
     warmup = warmup_steps(config.schedule, config.training.max_steps)
     if not config.is_timed or not seconds:
         return warmup
@@ -154,8 +155,11 @@ def _warmup(config: TrainConfig, steps: int, seconds: float) -> int:
 
 
 def _epoch(split: Split, plan: BatchPlan, cut: Cut) -> Epoch:
-    """Plan the whole first epoch, and return its numbers. Cut up to `SAMPLED` batches of the first shard,
-    evenly spread, into micro-batches."""
+    """Plan the whole first epoch, and return its numbers.
+
+    To measure filler, up to `SAMPLED` batches of the first shard, evenly spread, are cut into micro-batches
+    by `cut`.
+    """
     batches = pairs = dropped = 0
     tokens = [0, 0]
     parts: list[MicroBatch] = []

@@ -23,9 +23,15 @@ LAUNCHER = "NMT_LAUNCHER"
 def run_on_devices(
     arguments: Sequence[str], devices: int, stop_wanted: Callable[[], int], report: Callable[[str], None]
 ) -> int:
-    """Run `nmt` with `arguments` in one process per device, and wait until all end. Return 0, or the exit
-    code of the first failure. After a failure, end or kill the other processes. Pass on only the first signal
-    that `stop_wanted` returns (0 for none). If a signal ended a process, `report` receives a line."""
+    """Run `nmt` with `arguments` in one process per device, and wait until all have ended.
+
+    `stop_wanted`: returns the number of a signal to pass on to all processes, or 0. Only the first signal is
+        passed on.
+    `report`: receives a line if a signal has ended a process.
+
+    Return 0 if all succeed, and otherwise the exit code of the first failure. After a failure, the other
+    processes are ended, since they would wait for the lost one.
+    """
     command = [sys.executable, "-m", "nmt_cli", *arguments]
     launcher = {LAUNCHER: str(os.getpid())}
     # In their own sessions, the processes do not get Ctrl-C. This process passes it on once.
@@ -53,7 +59,11 @@ def run_on_devices(
 
 
 def _exit_code(code: int, rank: int, report: Callable[[str], None]) -> int:
-    """Return a positive `code`. A negative code is a signal's: report the signal, and return 128 - `code`."""
+    """Return the exit code for `code`, a result of `Popen.poll` that is not 0.
+
+    A negative code means that a signal ended the process. Then report the signal, and return 128 plus its
+    number, as shells do.
+    """
     if code > 0:
         return code
     report(f"process {rank} was ended by {signal.Signals(-code).name}. The others end too.")
@@ -66,8 +76,11 @@ def _signal_all(processes: Sequence["Popen[bytes]"], number: int) -> None:
 
 
 def _end(processes: Sequence["Popen[bytes]"], stopping: bool) -> None:
-    """Wait until all processes have ended. If not `stopping`, first send SIGTERM. Kill processes that still
-    run after `SECONDS_TO_END`, or after `SECONDS_TO_SAVE` if `stopping`."""
+    """Wait until all processes have ended, and kill those that are too slow.
+
+    If they are `stopping`, they save a checkpoint and have `SECONDS_TO_SAVE`. Otherwise send SIGTERM, and
+    wait for `SECONDS_TO_END`.
+    """
     deadline = time.monotonic() + (SECONDS_TO_SAVE if stopping else SECONDS_TO_END)
     if not stopping:
         _signal_all([process for process in processes if process.poll() is None], signal.SIGTERM)

@@ -15,10 +15,10 @@ from nmt_cli.training.step.trainer import MixedPrecision
 
 
 def precision_of(run: Path, config: TrainConfig, device: torch.device) -> MixedPrecision:
-    """Return the precision of training in the folder `run`.
+    """Return the precision of training in the folder `run`. Raise `UserError` if `device` does not have it.
 
-    With training.precision=auto, a run on a CPU keeps the precision that it has had, whatever is faster now.
-    Raise `UserError` if `device` cannot train with the precision.
+    With training.precision=auto, a run on a CPU keeps the precision of its newest checkpoint, even if another
+    one is faster on this CPU. So a resumed run continues with the same rounding.
     """
     precision = precision_for(config.training.precision, device)
     newest = newest_checkpoint(run)
@@ -39,8 +39,11 @@ def newest_checkpoint(run: Path) -> Path | None:
 
 
 def precision_for(setting: str, device: torch.device) -> str:
-    """Return "fp32", "tf32", "bf16" or "fp16" for `setting`, the value of training.precision. "auto" gives
-    the usual precision of `device`. Raise `UserError` if `device` cannot train with the precision."""
+    """Return the precision for `setting`, the value of training.precision: "fp32", "tf32", "bf16" or "fp16".
+
+    "auto" gives the usual precision of `device`. Raise `UserError` if `device` cannot train with the
+    precision.
+    """
     if setting == "auto":
         return usual_training_precision(device)
     if setting not in (available := training_precisions(device)):

@@ -114,7 +114,8 @@ def estimate(
 
 
 def checkpoints_at_most(run: TrainingRun) -> int:
-    """Return the maximum number of checkpoints on disk: the newest, the best, and one being written."""
+    """Return the maximum number of checkpoints on disk at a time: the newest ones, the best ones, and one
+    more that is being written."""
     keep = run.config.checkpoints
     # A short run saves fewer than it may keep.
     saves = -(-run.config.training.max_steps // keep.every_steps) if keep.every_steps else keep.keep_last

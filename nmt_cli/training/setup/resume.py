@@ -48,8 +48,11 @@ CHECKSUM = re.compile(r"sha256:\w+")
 
 @contextmanager
 def claimed(run: Path) -> Iterator[None]:
-    """Create the run folder if missing, lock it for the block, and remove leftovers of killed saves. Raise
-    `UserError` if the folder is locked, cannot be written, or has other files."""
+    """Create the run folder if it is missing, and lock it for the block. Remove what killed saves left in it.
+
+    Raise `UserError` if another process has the lock, if the folder cannot be written, or if it has files
+    that are not of a run.
+    """
     refuse_foreign(run)
     try:
         run.mkdir(parents=True, exist_ok=True)
@@ -63,6 +66,7 @@ def claimed(run: Path) -> Iterator[None]:
             raise UserError(
                 f"another process is training in {run} now. Wait for it, or choose another --out."
             ) from error
+        # Under the lock, so that no other process is writing what is removed here.
         sweep(run)
         yield
     finally:
@@ -76,8 +80,12 @@ def refuse_foreign(run: Path) -> None:
 
 
 def counted_characters(position: Position, history: RunHistory) -> bool:
-    """Return whether BLEU counted characters in the validations before, so that it has to continue. The
-    tokeniser of the language may be installed by now, but scores by words could not be compared with them."""
+    """Return whether BLEU counted characters in the earlier validations of the run. Then it has to go on
+    counting them.
+
+    The tokeniser of the language may be installed by now, but scores by words could not be compared with the
+    earlier ones.
+    """
     if position.bleu_tokenizer:
         return position.bleu_tokenizer == "char"
     # A run of an older version, which has only the signatures of its scores.
@@ -86,8 +94,12 @@ def counted_characters(position: Position, history: RunHistory) -> bool:
 
 
 def refuse_other_scores(run: Path, position: Position, history: RunHistory, judge: Judge) -> None:
-    """Raise `UserError` if the scores of `judge` cannot be compared with those in `position` and `history`:
-    for another first set or COMET model, or if BLEU had a tokeniser that is not installed any more."""
+    """Raise `UserError` if the scores of `judge` cannot be compared with the earlier ones in `position` and
+    `history`.
+
+    This is so with another first validation set, with another COMET model, and for a run validated by BLEU of
+    words if the tokeniser of the language is no longer installed.
+    """
     if position.judged_on not in ("", judge.first_set):
         problem = "so its scores cannot be compared with later ones"
         raise UserError(
@@ -126,8 +138,11 @@ def first_state(run: TrainingRun, newest: Path | None, to_take: Path | None) -> 
 
 
 def step_to_resume(run: TrainingRun) -> int:
-    """Return the step of the newest checkpoint, or 0 for a new run. Raise `UserError` for foreign files, and
-    if the run cannot resume."""
+    """Return the step of the newest checkpoint, or 0 for a new run.
+
+    Raise `UserError` if the folder has files that are not of a run, or if the run cannot resume from the
+    checkpoint.
+    """
     refuse_foreign(run.folder)
     newest = newest_checkpoint(run.folder)
     return int(_resumable(run, newest).state["step"]) if newest else 0
@@ -147,8 +162,11 @@ class _Resumable(NamedTuple):
 
 
 def _resumable(run: TrainingRun, checkpoint: Path) -> _Resumable:
-    """Return the state of a checkpoint from which `run` can resume, and change nothing. Raise `UserError` for
-    a damaged checkpoint, another dataset, a changed fixed setting, or a step above training.max_steps."""
+    """Compare a checkpoint with `run`, and return what a resumed run needs. Nothing is changed.
+
+    Raise `UserError` if the checkpoint is damaged or of another dataset, if a setting has changed that
+    cannot, or if the checkpoint's step is above training.max_steps.
+    """
     config, has_settings = run.config, (run.folder / CONFIG).exists()
     if not run.process.first and (before := stored(run.folder)):
         # Other ranks may have another path to the same model.
@@ -163,8 +181,11 @@ def _resumable(run: TrainingRun, checkpoint: Path) -> _Resumable:
 
 
 def _restore(run: TrainingRun, checkpoint: Path, trainer: Trainer) -> Position:
-    """Restore weights, optimiser and loss scale of `trainer`, and return its position. Report a note for each
-    changed setting, and a warning if `config.toml` is missing. Raise `UserError` if the run cannot resume."""
+    """Restore weights, optimiser and loss scale from `checkpoint`, and return the position of the run.
+
+    Report a note for each changed setting, and a warning if `config.toml` is missing. Raise `UserError` if
+    the run cannot resume.
+    """
     state, changed, has_settings = _resumable(run, checkpoint)
     for change in changed:
         run.report(Note(f"changed: {change}"))
@@ -193,10 +214,17 @@ def checkpoint_to_take(run: TrainingRun) -> Path | None:
 
 
 def take(run: TrainingRun, checkpoint: Path, trainer: Trainer) -> Position:
-    """Restore the parts of `checkpoint` that start.take names, but not its weights. Return the position of a
-    new run that begins with them. Raise `UserError` if vocabulary or optimiser differ from those of the
-    optimiser's state, or dataset or batches from those of the position, if nothing is left to train, or for
-    plateaus."""
+    """Restore the parts of `checkpoint` that start.take names, and return the position at which the new run
+    begins.
+
+    `checkpoint` is one of another run. Its weights are not restored here, since `build_trainer` copies them.
+    Raise `UserError` in these cases:
+
+    - The optimiser's state belongs to another vocabulary or another kind of optimiser.
+    - The position in the data belongs to another dataset or to other settings of batches.
+    - The schedule is plateau, whose rate depends on earlier validations.
+    - Nothing is left to train at the position.
+    """
     config, parts, identity = run.config, run.config.start.take, run.identity
     state = _read_state(checkpoint)
     description = read_description(checkpoint, finding.CONFIG, model_folder.FORMAT)
@@ -233,8 +261,11 @@ def _moving_average(trainer: Trainer, checkpoint: Path | None) -> Ema | None:
 
 
 def _state_of(checkpoint: Path, identity: Identity) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the contents of `state.json` and `config.json` of a checkpoint. Raise `UserError` if the
-    checkpoint is damaged, or was trained with another vocabulary or on other data or terms."""
+    """Return the contents of `state.json` and `config.json` of a checkpoint of this run.
+
+    Raise `UserError` if the checkpoint is damaged, or if it was trained with another vocabulary, dataset or
+    file of terms.
+    """
     try:
         state = _read_state(checkpoint)
         description = read_description(checkpoint, finding.CONFIG, model_folder.FORMAT)
@@ -265,8 +296,9 @@ def _is_trained_on(description: Mapping[str, Any], identity: Identity) -> bool:
 
 
 def _refuse_other_batches(checkpoint: Path, config: TrainConfig) -> None:
-    """Raise `UserError` if settings of the batches differ from those of the run of `checkpoint`. Without
-    these settings, as for a checkpoint that was copied alone, do nothing."""
+    """Raise `UserError` if the run of `checkpoint` has other settings of batches than `config`, because its
+    position counts those batches. A checkpoint that was copied without its run has no settings to compare,
+    and passes."""
     if before := stored(checkpoint.resolve().parents[1]):
         changed = differences(before, config)
         if names := [name for name in changed if name.partition(".")[0] in OF_BATCHES or name == SEED]:

@@ -86,8 +86,8 @@ class TrainingRun:
 
 
 def _trained_on(dataset: Dataset, config: TrainConfig) -> Mapping[str, Any]:
-    """Return the record of the training data, which a model folder stores. A run resumes only with the same
-    files, corpora and annotated terms."""
+    """Return the record of the training data that a model folder stores. A checkpoint resumes only if files,
+    corpora and annotated terms in it are the same."""
     manifest, train = dataset.manifest, dataset.splits[TRAIN]
     trained_on = {
         "inputs": manifest.get("inputs"),

@@ -101,8 +101,9 @@ def start(
 
 @contextmanager
 def _computing(run: TrainingRun, threads: int) -> Iterator[None]:
-    """Let PyTorch compute as the run needs it in the block: with its share of `threads`, with fast products
-    on a GPU, and with repeatable operations if training.deterministic is on."""
+    """Set up PyTorch for the block: the threads of this process, fast products on a GPU, and repeatable
+    operations if training.deterministic is on. `threads` is the number for all processes on this machine, 0
+    for the default."""
     with restored_threads():
         all_threads = threads or default_threads(run.process.local_world)
         torch.set_num_threads(max(1, all_threads // run.process.local_world))
@@ -118,8 +119,8 @@ def _guarding(run: TrainingRun) -> DatasetGuard:
 
 @contextmanager
 def _blaming_dataset(guard: DatasetGuard) -> Iterator[None]:
-    """Replace an error in the block by that of the dataset, if the dataset has a fault. The fault is a better
-    explanation than its consequences."""
+    """If the block fails and the dataset has a fault, raise the error of the dataset instead, since the fault
+    explains its consequences."""
     try:
         yield
     except LostContact:
@@ -131,9 +132,13 @@ def _blaming_dataset(guard: DatasetGuard) -> Iterator[None]:
 
 @contextmanager
 def _recording(run: TrainingRun, snapshot: Snapshot) -> Iterator[Log]:
-    """Yield the log of the run. Add readers of the run's events: the HTML report, and TensorBoard and W&B if
-    set. Cut the log, store settings, and rename folders in place of links, with warnings. On later ranks,
-    write nothing."""
+    """Open the log of the run for the block, and add the readers of the run's events: the HTML report, and
+    TensorBoard and W&B if set.
+
+    First repair the run folder: lines after the checkpoint are cut from the log, settings are stored, and
+    folders in place of links are renamed. Warn of what does not look as the run left it. Ranks other than the
+    first yield a log that writes nothing.
+    """
     if not run.process.first:
         yield Log(None, RunHistory(), run.report)
         return
@@ -168,8 +173,10 @@ def _record_environment(run: TrainingRun, snapshot: Snapshot, command: Sequence[
 
 
 def _validator(run: TrainingRun, snapshot: Snapshot, history: RunHistory) -> Validator:
-    """Return the validator of the run. Warn if BLEU counts characters. Raise `UserError` if its scores cannot
-    be compared with those in `history`."""
+    """Return the validator of the run, and warn if BLEU counts characters.
+
+    Raise `UserError` if its scores could not be compared with those in `history`.
+    """
     position, validation = snapshot.position, run.config.validation
     # Only the first rank has the history, which is needed for runs of older versions.
     if run.group.from_first(counted_characters(position, history)):

@@ -68,8 +68,11 @@ def is_searched(config: TrainConfig, device: torch.device) -> bool:
 
 
 def first_cut(config: TrainConfig, device: torch.device, process: Process) -> Cut:
-    """Return how `process` cuts its share of a batch, by a limit of tokens: training.max_tokens_per_device.
-    If this is 0, the limit is the whole share on a GPU, and `TOKENS_ON_CPU` on a CPU."""
+    """Return how `process` cuts its share of a batch into micro-batches, before any trial.
+
+    The limit of tokens is training.max_tokens_per_device. If this is 0, it is the whole share on a GPU, whose
+    limit a trial then lowers, and `TOKENS_ON_CPU` on a CPU.
+    """
     automatic = _share(config, process.world) if has_own_memory(device) else TOKENS_ON_CPU
     max_tokens = config.training.max_tokens_per_device or automatic
     cut = Cut(process.rank, process.world, max_tokens, draws=config.loss.draws)
@@ -77,11 +80,14 @@ def first_cut(config: TrainConfig, device: torch.device, process: Process) -> Cu
 
 
 def try_longest(trainer: Trainer, split: Split, cut: Cut, report: Report) -> LongestBatch:
-    """Return time and memory of a step on the longest pairs of `split`, which changes no weight.
+    """Take a step on the longest pairs of `split` that changes no weight. Return its time, its memory, and a
+    cut that fits.
 
-    If the pairs do not fit the memory, every second one is tried, until they fit. Then the returned cut has
-    fewer tokens, if their number is searched. Otherwise, each retry is a warning. A single pair that does not
-    fit raises `UserError`. So do pairs that do not fit with training.deterministic.
+    If the pairs do not fit the memory, every second one is tried, until they fit. On each retry, the cut gets
+    fewer tokens if their number is searched. If the user has set the number, the retry is a warning.
+
+    Raise `UserError` if a single pair does not fit. With training.deterministic, raise it if the first pairs
+    do not.
     """
     config, device, start = trainer.config, trainer.precision.device, time.perf_counter()
     searched = is_searched(config, device)
@@ -114,8 +120,12 @@ def try_longest(trainer: Trainer, split: Split, cut: Cut, report: Report) -> Lon
 
 
 def longest_pairs(split: Split, config: BatchConfig, max_tokens: int) -> Indices:
-    """Return the indices of the longest pairs, longest first, with up to `max_tokens` source plus target
-    tokens. Return at least one pair. Raise `UserError` if all pairs are too long for training."""
+    """Return the indices of the longest pairs, longest first, up to `max_tokens` source plus target tokens in
+    all.
+
+    There is at least one pair, even if it is longer. Raise `UserError` if all pairs are too long for
+    training.
+    """
     longest = np.zeros(0, dtype=np.int64)
     for start in range(0, len(split), PAIRS_READ_AT_ONCE):
         pairs = np.concatenate((longest, np.arange(start, min(start + PAIRS_READ_AT_ONCE, len(split)))))
@@ -131,8 +141,11 @@ def longest_pairs(split: Split, config: BatchConfig, max_tokens: int) -> Indices
 
 
 def assembled(split: Split, pairs: Indices, rounding: Rounding | None, draws: int = 1) -> MicroBatch:
-    """Return the micro-batch of `pairs` for a trial. If `rounding` gives equal numbers of source and target
-    tokens, do not round. `torch.compile` would expect equal numbers in all batches, and compile again."""
+    """Return the micro-batch of `pairs` for a trial.
+
+    It is rounded by `rounding`, unless both sides would then have the same number of tokens. From such a
+    first batch, `torch.compile` would conclude that the numbers are always equal, and compile again later.
+    """
     part = assemble(split, pairs, rounding, draws)
     equal = len(part.source_tokens) == len(part.target_tokens)
     return assemble(split, pairs, None, draws) if rounding and equal else part
@@ -144,7 +157,8 @@ def _share(config: TrainConfig, world: int) -> int:
 
 
 def _with_rounding(cut: Cut, config: TrainConfig, device: torch.device) -> Cut:
-    """Return `cut` with rounding of micro-batches to few shapes if the model is compiled, else without."""
+    """Return `cut` with the rounding of micro-batches that a compiled model needs, so that it sees few
+    shapes. Without compiling, there is no rounding."""
     share = _share(config, cut.world)
     parts = -(-share // cut.max_tokens)
     tokens_per_side = share // parts // cut.draws // 2

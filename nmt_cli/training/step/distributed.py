@@ -1,4 +1,8 @@
-"""The process group: the rank of this process, and the communication between ranks."""
+"""The process group of a run: the rank of this process, and the communication between ranks.
+
+A rank is the number of a process in the run. Local ranks count the processes of one machine. Ranks meet
+through a key-value store (`_meeting`), and exchange tensors and objects after that.
+"""
 
 import os
 import re
@@ -60,8 +64,12 @@ class Process:
 
 
 def process_from_environment() -> Process:
-    """Return the rank from variables of torchrun, else of srun with several tasks, else rank 0 of 1. Raise
-    `UserError` if a needed variable is missing or invalid, or the rank is not below the number of ranks."""
+    """Return the rank of this process as its launcher gives it: by torchrun's variables, or by srun's.
+    Without a launcher, it is rank 0 of 1.
+
+    Raise `UserError` if a variable is missing or not a number, or if the rank is not below the number of
+    ranks.
+    """
     env = os.environ
     # torchrun comes first, since a Slurm job may start it.
     if "RANK" in env and "WORLD_SIZE" in env:
@@ -77,8 +85,12 @@ def process_from_environment() -> Process:
 
 
 def _process_from_slurm() -> Process:
-    """Return the rank from Slurm's variables. SLURM_STEP_NODELIST must be set. If missing, set MASTER_ADDR to
-    the first host and MASTER_PORT from the job id. Raise `UserError` if others are missing or bad."""
+    """Return the rank from the variables of srun.
+
+    The address and the port where ranks meet follow from the first node and the number of the job. They are
+    set in MASTER_ADDR and MASTER_PORT, unless these are set already. Raise `UserError` if a variable is
+    missing or not a number.
+    """
     env = os.environ
     world, nodes = _number("SLURM_NTASKS"), _number("SLURM_NNODES", "1", least=1)
     # Slurm sets no port. The number of the job spreads the jobs of a machine over several.
@@ -91,8 +103,11 @@ def _process_from_slurm() -> Process:
 
 
 def _number(name: str, default: str | None = None, least: int = 0, most: int = 2**31) -> int:
-    """Return the integer in the environment variable `name`, or in `default` if the variable is not set.
-    Raise `UserError` if neither exists, or the text is not an integer from `least` to `most`."""
+    """Return the whole number in the environment variable `name`. If it is not set, take `default`.
+
+    Raise `UserError` if there is no default either, or if the text is not a whole number from `least` to
+    `most`.
+    """
     text = os.environ.get(name, default)
     if text is None:
         raise UserError(f"the launcher does not set {name}. Set it for each process.")
@@ -115,8 +130,13 @@ class Group:
     sends nothing. Communication raises `LostContact` if it fails or takes too long."""
 
     def __init__(self, process: Process, device: torch.device, timeout: float) -> None:
-        """Join the group. The caller must `close` it. Wait up to `timeout` seconds for the others, in `meet`
-        `PATIENCE` times longer. A single process ignores `timeout`. Raise `UserError` if they cannot meet."""
+        """Join the group, and wait for all ranks. The caller must `close` it.
+
+        `timeout`: seconds to wait for other ranks in each communication. In `meet`, the limit is `PATIENCE`
+            times longer. A single process waits for nobody and ignores it.
+
+        Raise `UserError` if the ranks cannot meet.
+        """
         self.process, self.device = process, device
         self._hosts: Any = None
         self._patient: Any = None
@@ -175,8 +195,12 @@ class Group:
         return holder[0]
 
     def agree(self, requests: int) -> int:
-        """Send this rank's requests (8 bits). Return the union of all ranks' requests of the step before, at
-        first 0. All ranks call this once per step. A single process gets its own requests at once."""
+        """Send this rank's requests, 8 bits, and return the union of the requests that all ranks sent one
+        step before.
+
+        The result is a step late, so that no step waits for a message. It is 0 in the first step. All ranks
+        call this once per step. A single process gets its own requests at once.
+        """
         if self.process.world == 1:
             return requests
         # The next step waits for this message, when it has long arrived.
@@ -205,8 +229,8 @@ class Group:
 
     @contextmanager
     def _in_contact(self) -> Iterator[None]:
-        """Turn `RuntimeError` and `ValueError` in the block into `LostContact`, with the latest activities of
-        ranks. Let a lack of memory pass."""
+        """Turn a failed communication in the block into `LostContact`, which names what the ranks were doing.
+        A lack of memory stays as it is."""
         try:
             yield
         except (RuntimeError, ValueError) as error:
@@ -230,7 +254,8 @@ class Group:
             raise LostContact(f"{message}. Look at the last messages of the others.{slow}") from error
 
     def _others(self) -> str:
-        """Return a text with the latest activity of all ranks, or "" if no other rank's is known."""
+        """Return what this rank and the others were doing last, or "" if nothing is known about the
+        others."""
         activities = []
         for rank in set(range(self.process.world)) - {self.process.rank}:
             with suppress(RuntimeError):  # the rank that hosts the store may have ended
@@ -245,9 +270,12 @@ class Group:
 
 
 def _meeting(process: Process, device: torch.device, timeout: float) -> Any:
-    """Return the key-value store at MASTER_ADDR and MASTER_PORT, where processes meet, when all have come.
-    Raise `UserError` after `timeout` seconds, if a variable is missing, if the port is in use, or if devices
-    do not fit together."""
+    """Wait until all ranks have come to MASTER_ADDR and MASTER_PORT, and return the store that they share
+    there.
+
+    Raise `UserError` if they do not come within `timeout` seconds, if a variable is missing, if the port is
+    in use, or if the ranks' devices cannot train together.
+    """
     address, port = os.environ.get("MASTER_ADDR"), _number("MASTER_PORT", least=1, most=65_535)
     if not address:
         raise UserError("the launcher does not set MASTER_ADDR. Set it for each process.")
@@ -275,9 +303,14 @@ def _meeting(process: Process, device: torch.device, timeout: float) -> Any:
 
 
 def _of_this_start(store: Any, process: Process, device: torch.device, timeout: float) -> Any:
-    """Wait for all ranks. Return a part of `store` without entries of earlier starts. torchrun keeps its
-    store when it restarts processes, and the addresses of dead ones with it. It counts restarts, but not
-    equally on all machines. Raise `UserError` on all ranks if their devices do not fit together."""
+    """Wait for all ranks, and return the part of `store` that only the processes of this start use.
+
+    torchrun keeps its store when it restarts processes, so the store still has the addresses of dead ones.
+    Its count of restarts would not tell them apart, because it differs between machines. So each process
+    writes a random name, and the first rank shares its own as the name of the part.
+
+    Raise `UserError` on all ranks if their devices cannot train together.
+    """
     own, gpu = uuid4().hex, gpu_identity(device)
     if process.first:
         others, deadline = range(1, process.world), time.monotonic() + timeout
@@ -305,7 +338,11 @@ def _of_this_start(store: Any, process: Process, device: torch.device, timeout: 
 
 
 def _unlike(gpus: Sequence[str]) -> str:
-    """Return why ranks cannot train together on `gpus`, their identities by rank, or "". "" is a CPU."""
+    """Return why the ranks cannot train together, or "" if they can: some have a CPU and others a GPU, or two
+    share one GPU.
+
+    `gpus` has for each rank the identity of its GPU, or "" if it uses a CPU.
+    """
     if "" in gpus and any(gpus):
         cpu, other = gpus.index(""), next(rank for rank, gpu in enumerate(gpus) if gpu)
         return f"process {cpu} has a CPU, but process {other} has a GPU. Set --device to use the same."

@@ -26,8 +26,11 @@ class Ema:
 
     @torch.no_grad()
     def update(self, number: int) -> None:
-        """Set the average to decay x average + (1 - decay) x weights. The decay is the smaller of the setting
-        and (1 + number) / (10 + number), for the `number` of the update from 1."""
+        """Move the average towards the current weights: decay x average + (1 - decay) x weights.
+
+        `number`: the number of the update, from 1. The decay is (1 + number) / (10 + number), up to the
+            setting.
+        """
         # The decay is smaller in the first updates, so that the random first weights fade quickly.
         decay = min(self._decay, (1 + number) / (10 + number))
         lerp_all(list(self.tensors.values()), list(weights(self._model).values()), 1 - decay)

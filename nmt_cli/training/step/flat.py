@@ -46,7 +46,8 @@ class Parameters:
         return list(self.named_views(vector).values())
 
     def named_views(self, vector: Tensor) -> dict[str, Tensor]:
-        """Return by name what `views` returns. A shorter `vector` has the first parameters only."""
+        """Return a view of each parameter's slice of `vector`, by name. A shorter `vector` has the first
+        parameters only."""
         spans = {name: span for name, span in self.spans.items() if span.stop <= len(vector)}
         return {name: vector[span].view_as(self.by_name[name]) for name, span in spans.items()}
 
@@ -111,8 +112,8 @@ class Gradients:
         self._at_once = halves is not None or has_own_memory(self.all.device)
 
     def add(self, loss: Tensor, factor: Tensor, losses: Tensor, *, first: bool) -> None:
-        """Differentiate `loss`, add its gradients times `factor` to `flat`, and add `losses` to the losses.
-        With `first`, overwrite `flat` and the losses instead."""
+        """Compute the gradients of `loss`, times `factor`, and add them to `flat`. Add `losses` to the sums
+        of the losses. With `first`, overwrite both instead of adding."""
         if not self._at_once:
             if first:
                 self.all.zero_()

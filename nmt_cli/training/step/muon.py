@@ -59,8 +59,11 @@ class Muon:
 
 
 def orthogonalized(matrices: Tensor) -> Tensor:
-    """Return matrices [N, rows, columns] with the same singular vectors, and singular values from about 0.7
-    to 1.2, by Newton-Schulz iterations. Zeros stay zeros."""
+    """Return matrices with the same singular vectors as `matrices`, [N, rows, columns], and singular values
+    from about 0.7 to 1.2.
+
+    They are computed by Newton-Schulz iterations. A matrix of zeros stays zeros.
+    """
     has_bf16 = "bf16" in translating_precisions(matrices.device)
     # Without instructions for bf16, a CPU computes in fp32 up to 20 times as fast.
     x = matrices.to(torch.bfloat16 if has_bf16 else torch.float32)

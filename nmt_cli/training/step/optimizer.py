@@ -34,8 +34,12 @@ class Optimizer:
         self._build({})
 
     def step(self, gradients: Tensor, rate: float, bad: Tensor, scale: Tensor | None) -> None:
-        """Update all parameters with learning rate `rate`. If `bad` is 1, change nothing. `gradients` is one
-        vector, times the loss scale `scale` if there is one. Do not wait for the device."""
+        """Update all parameters with the learning rate `rate`, without waiting for the device.
+
+        `gradients`: one vector, as long as that of the parameters.
+        `bad`: 1 on the device if the step is left out. Then nothing changes.
+        `scale`: the loss scale by which the gradients are too large, or None.
+        """
         self._muon.step(gradients, rate, bad, scale)
         for piece, span in self._pieces:
             piece.grad = gradients[span]
@@ -53,9 +57,12 @@ class Optimizer:
         return state | {f"{name}.{STEP}": step.clone() for name, step in self._steps.items()}
 
     def restore(self, tensors: Mapping[str, Tensor]) -> int:
-        """Restore the state that `tensors` returned. Parameters without their whole state, such as that of
-        another optimiser, start as in a new run. Keep that of frozen parameters for the next checkpoint.
-        Return the number of parameters whose state is restored."""
+        """Restore the state from `tensors`, which the method `tensors` of an earlier run returned.
+
+        A parameter for which a tensor is missing starts as in a new run, for example after a change of the
+        optimiser. The state of a frozen parameter is kept as it is, for the next checkpoint. Return the
+        number of parameters whose state is restored.
+        """
         incomplete = {key.rpartition(".")[0] for key in self.tensors() if key not in tensors}
         for key, vector in self._moments.items():
             for name, view in self.parameters.named_views(vector).items():
@@ -91,8 +98,12 @@ class Optimizer:
             self._steps |= dict.fromkeys(names, step)
 
     def _runs(self, steps: Mapping[str, float]) -> list[tuple[list[str], slice]]:
-        """Return names and slice of each run of adjacent parameters whose values in `steps` are equal. Leave
-        out the weights of Muon."""
+        """Return runs of adjacent parameters that have taken equally many steps, each as its names and its
+        slice of the vector.
+
+        Adam updates a run as one parameter. `steps` has the number of steps by name. The weights that Muon
+        updates are left out.
+        """
         runs: list[tuple[list[str], slice]] = []
         for name, span in self.parameters.spans.items():
             if span.start >= self._muon.start:

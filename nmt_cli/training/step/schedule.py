@@ -14,11 +14,19 @@ SHORT_WARMUP = 0.1
 def learning_rate(
     config: ScheduleConfig, step: int, width: int, max_steps: int, plateaus: int = 0, time_used: float = 0.0
 ) -> float:
-    """Return the learning rate of `step`, counted from 1. Noam depends on `width`, the width of the model.
-    Other schedules first rise linearly to schedule.peak in warm-up. Linear and cosine reach 0 at `max_steps`,
-    or when `time_used`, the used fraction of training.max_hours, is 1. Their warm-up ends early in a short
-    run: see `warmup_steps` for steps, and after `SHORT_WARMUP` of the time. Inverse-sqrt falls with the root
-    of `step`. Plateau halves the peak for each of `plateaus`. Constant keeps the peak."""
+    """Return the learning rate of `step`, counted from 1.
+
+    `width`: the width of the model, which only noam uses.
+    `max_steps`: the step at which linear and cosine reach 0.
+    `plateaus`: how often the plateau schedule has lowered the rate.
+    `time_used`: the used fraction of training.max_hours. Linear and cosine reach 0 when it is 1, if that is
+        earlier.
+
+    All schedules but noam rise linearly to schedule.peak during warm-up. After it, inverse-sqrt falls with
+    the root of `step`, plateau multiplies the peak by `PLATEAU_FACTOR` for each plateau, and constant keeps
+    the peak. The warm-up of linear and cosine is shorter in a short run: see `warmup_steps`. With
+    training.max_hours, it ends after `SHORT_WARMUP` of the time at the latest.
+    """
     if config.kind == "noam":
         return (
             config.factor / math.sqrt(width) * min(1 / math.sqrt(step), step / math.sqrt(config.warmup) ** 3)
@@ -43,16 +51,20 @@ def learning_rate(
 
 
 def warmup_steps(config: ScheduleConfig, max_steps: int) -> int:
-    """Return schedule.warmup. With linear and cosine, return `SHORT_WARMUP` of `max_steps` instead, if
-    schedule.warmup is more than half of them."""
+    """Return the number of steps of warm-up: schedule.warmup. In a run of linear or cosine that is shorter
+    than twice as long, it is `SHORT_WARMUP` of `max_steps` instead."""
     # The other schedules do not depend on the length, so that a run with a later end takes the same steps.
     is_short = config.kind in ("linear", "cosine") and 2 * config.warmup > max_steps
     return int(SHORT_WARMUP * max_steps) if is_short else config.warmup
 
 
 def long_warmup(config: TrainConfig, steps: int) -> str:
-    """Return a warning if more than half of `steps`, the estimated length of the run, are warm-up, else "".
-    Linear and cosine fit their warm-up to the run. A run of fewer than ten steps only tries something."""
+    """Return a warning with a remedy if warm-up takes more than half of `steps`, the estimated length of the
+    run. Otherwise return "".
+
+    Linear and cosine never get one, because their warm-up fits the run. Neither does a run of fewer than ten
+    steps, which only tries something.
+    """
     schedule, fitting = config.schedule, int(SHORT_WARMUP * steps)
     if schedule.kind in ("linear", "cosine") or 2 * schedule.warmup <= steps or not fitting:
         return ""

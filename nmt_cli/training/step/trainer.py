@@ -79,8 +79,11 @@ class LossScale:
 
 
 class GuidedHead:
-    """The head of attention to the source that learns alignments. Kernels of attention return no weights, so
-    it records the head's queries and keys in each forward pass of the training."""
+    """The head of attention to the source that learns alignments.
+
+    Attention computes no weights that could be compared with alignments. So this class records the queries
+    and keys of the head in each forward pass of training, and computes the weights from them.
+    """
 
     def __init__(self, model: Transformer) -> None:
         """Record `GUIDED_HEAD` of the last decoder layer from now on."""
@@ -136,9 +139,13 @@ class Trainer:
         self._forward = forward
 
     def step(self, number: int, rate: float, batch: LocalBatch, loader: Loader) -> Tensor:
-        """Take step `number` with learning rate `rate` on all ranks. If losses or gradient norm are not
-        finite, leave the step out. Return [5] on the device: smoothed loss, NLL, gradient norm, 1 if the step
-        was left out, and loss scale. Both losses are sums over the target tokens of all ranks."""
+        """Take step `number` with the learning rate `rate` on all ranks, and return what it measured, without
+        waiting for the device.
+
+        The result is [5], on the device: smoothed loss, NLL, gradient norm, 1 if the step was left out, and
+        the loss scale. Both losses are sums over the target tokens of all ranks. A step whose losses or
+        gradient norm are not finite is left out.
+        """
         self._add_gradients(number, batch, loader)
         # Norm and losses are sums over all ranks, so all ranks leave out the same steps.
         self.group.sum(self.gradients.all)
@@ -162,8 +169,12 @@ class Trainer:
             self._halves.refresh()
 
     def _add_gradients(self, number: int, batch: LocalBatch, loader: Loader) -> None:
-        """Set gradients and losses to sums over this rank's micro-batches of step `number`, or 0 without any.
-        If memory runs out, start again with halved micro-batches. Raise `UserError` if none can be halved."""
+        """Set gradients and losses to the sums over this rank's micro-batches of step `number`. Without
+        micro-batches, they are 0.
+
+        If memory runs out, the whole batch is started again with halved micro-batches. Raise `UserError` if
+        each already has a single pair.
+        """
         self._refresh()
         if not batch.micro_batches:
             self.gradients.all.zero_()
@@ -186,10 +197,14 @@ class Trainer:
             batch = loader.halved(batch)
 
     def _forward_backward(self, part: MicroBatch, target_tokens: int, *, first: bool) -> None:
-        """Compute the gradients and losses of a micro-batch, and add them to the earlier ones. If `first`,
-        overwrite the earlier ones. `target_tokens` is the number of target tokens of the global batch. Summed
-        over micro-batches and ranks, gradients are of the mean loss per token, times the loss scale. The loss
-        of guided alignment adds to the gradients only."""
+        """Compute the gradients and losses of a micro-batch, and add them to those of the earlier ones.
+
+        `target_tokens`: the target tokens of the global batch. Divided by it, gradients of all micro-batches
+            and ranks add up to those of the mean loss per token, times the loss scale.
+        `first`: overwrite the earlier ones, which belong to the step before.
+
+        Guided alignment adds its loss to the gradients, but not to the losses.
+        """
         factor = self.scale.scale / target_tokens
         halves = self._halves.in_place() if self._halves else nullcontext()
         recording = self._guided_head.recording() if self._guided_head else nullcontext()
@@ -210,8 +225,8 @@ class Trainer:
         self.gradients.add(loss, factor, torch.stack([smoothed.detach(), nll]), first=first)
 
     def _update(self, rate: float, norm: Tensor, bad: Tensor) -> None:
-        """Clip the gradients to optimizer.clip_norm, if set. `norm` is their norm. Then update the parameters
-        if `bad` is 0."""
+        """Clip the gradients, whose norm is `norm`, to optimizer.clip_norm if it is set. Then update the
+        parameters, unless `bad` is 1."""
         gradients = self.gradients.flat
         if limit := self.config.optimizer.clip_norm:
             # A norm that is not finite makes the factor 0. Such a step is left out anyway.

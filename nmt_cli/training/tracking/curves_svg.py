@@ -15,9 +15,11 @@ WIDE, TALL = WIDTH - LEFT - 14, HEIGHT - TOP - 48
 
 
 def write_curves(run: Path, out: Path) -> None:
-    """Write the SVG `out` with charts of training loss, and of loss, BLEU and COMET on the first validation
-    set. Omit charts without values. Raise `UserError` if `run` has no steps, or `out` does not end in
-    .svg."""
+    """Write the curves of `run` to `out`, an SVG with one chart beside the other.
+
+    The charts are training loss, and loss, BLEU and COMET on the first validation set. A chart without values
+    is left out. Raise `UserError` if `run` has no steps, or if the name of `out` does not end in .svg.
+    """
     if out.suffix.lower() != ".svg":
         raise UserError(f"{out} must end in .svg. For a page about the run, see {run / 'report.html'}.")
     history = read_history(run / LOG)
@@ -49,7 +51,8 @@ def write_curves(run: Path, out: Path) -> None:
 
 
 def _chart(title: str, curve: Sequence[tuple[int, float]]) -> Iterator[str]:
-    """Yield the SVG elements of a chart of steps and values. With over 60, it may cut off the top 3 %."""
+    """Yield the SVG elements of a chart of `curve`, points of step and value. In a chart of over 60 points,
+    the largest 3 % of values may be cut off."""
     ys = sorted(y for _, y in curve)
     # The first steps of a long run would flatten all others.
     low, high = ys[0], ys[int(0.97 * (len(ys) - 1))] if len(ys) > 60 else ys[-1]

@@ -41,8 +41,8 @@ def environment(
 
 
 def keep_environment(run: Path, step: int, facts: Mapping[str, Any]) -> None:
-    """If `environment.jsonl` in `run` does not end with `facts`, append a line with `step` and `facts`. Raise
-    `UserError` if the disk is full."""
+    """Append a line with `step` and `facts` to `environment.jsonl` of `run`, unless the last line has the
+    same facts. Raise `UserError` if the disk is full."""
     path = run / ENVIRONMENT
     content = read_if_exists(path)
     line = json.dumps({"step": step, **facts}, ensure_ascii=False).encode(errors="backslashreplace")

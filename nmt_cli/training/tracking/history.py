@@ -131,8 +131,11 @@ class RunHistory:
         return RecentLosses(loss, sum(tokens * nll for tokens, _, nll in self._recent) / tokens)
 
     def _add_step(self, line: dict[str, Any]) -> None:
-        """Add a step to the totals and the curves. Add its losses to the latest losses if they exist and the
-        step was not left out. If the curves already have `2 * POINTS` points, first join points in pairs."""
+        """Add the step in `line` to the totals, the curves and the latest losses.
+
+        A step that was left out, or whose losses were not finite, does not count in the latest losses. Once
+        there are `2 * POINTS` points, adjacent points are joined in pairs.
+        """
         self.now = _after(self.now, line)
         if line["loss"] is not None and line["nll"] is not None and not line["skipped"]:
             self._recent.append((line["target_tokens"], line["loss"], line["nll"]))

@@ -68,8 +68,10 @@ class Log:
         return time.perf_counter() - self._since
 
     def flush(self, waiting: float = 0.0) -> list[dict[str, Any]]:
-        """Write and return the lines of all steps since the last flush, or [] without steps. Wait for the
-        device. `waiting` is the fraction of the time since the last flush that steps waited for data."""
+        """Write the lines of all steps since the last flush, and return them. This waits for the device.
+
+        `waiting`: the fraction of the time since the last flush in which steps waited for data.
+        """
         if not self._steps:
             return self.write([])
         values = torch.stack([measured for _, measured in self._steps]).tolist()
@@ -84,8 +86,11 @@ class Log:
 
     def write(self, lines: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """Append lines, wait until they are on disk, and add them to the history. Return the lines as
-        written: numbers that are not finite become None. If the disk is full, keep the lines for the next
-        call and do not raise."""
+        written.
+
+        Numbers that are not finite become None. On a full disk, no error is raised: the lines are kept and
+        written by the next call.
+        """
         # JSON has no numbers that are not finite.
         written = [
             {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in line.items()}
@@ -102,8 +107,8 @@ class Log:
         self._since = time.perf_counter()
 
     def close(self) -> None:
-        """Write lines that met a full disk, and close the file. Do not write steps since the last flush,
-        because the device may never respond."""
+        """Write lines that met a full disk, and close the file. Steps since the last flush are lost, because
+        the device may never respond."""
         if self._file:
             with closing(self._file):
                 self.write([])
@@ -179,8 +184,9 @@ def read_lines(log: Path) -> Iterator[tuple[bytes, dict[str, Any] | None]]:
 
 
 def _is_intact(line: Mapping[str, Any]) -> bool:
-    """Return whether a line has the numbers that readers use, or None for those that were not finite. For
-    another JSON value, return False or raise `LookupError`, `TypeError` or `AttributeError`."""
+    """Return whether a line of JSON is one that a run wrote: all numbers that readers use are there and
+    plausible. A number that was not finite is None. For a value that is not a table, the result is False or
+    one of `LookupError`, `TypeError` and `AttributeError` is raised."""
     if "valid" in line:
         numbers = [line["step"], *(line[name] for name in (*LOSSES, *line["signatures"]))]
         if line["step"] is None or not isinstance(line["valid"], str):
@@ -193,9 +199,15 @@ def _is_intact(line: Mapping[str, Any]) -> bool:
 
 
 def cut_behind(path: Path, position: Position) -> tuple[RunHistory, str]:
-    """Remove from the log all lines after `position`, damaged and foreign lines, and an incomplete last line.
-    Return the history of the other lines, and a warning if they are not what the run wrote, else "". With a
-    warning, first copy a log that changes. Raise `UserError` for a pipe or a folder, or a full disk."""
+    """Cut the log `path` back to `position`, at which the run resumes. Return the history of the lines that
+    stay, and a warning, or "".
+
+    Lines of later steps are removed, as well as damaged lines, lines that a run does not write, and an
+    incomplete last line. There is a warning if the lines up to `position` are not those that the run wrote.
+    Then the file is copied before it is changed.
+
+    Raise `UserError` for a pipe, a folder or a full disk.
+    """
     content = read_if_exists(path)
     history, intact, removed = _lines_up_to(position, path)
     # A kill cuts a line of the run short. Other text at the end is foreign.
@@ -221,8 +233,11 @@ def cut_behind(path: Path, position: Position) -> tuple[RunHistory, str]:
 
 
 def _lines_up_to(position: Position, path: Path) -> tuple[RunHistory, bytes, int]:
-    """Return the history and the bytes of a log's lines up to `position`, and the number of other lines that
-    are not those of later steps. Steps rise, and each step and each validation has one line."""
+    """Return the history and the bytes of the intact lines up to `position`, and the number of lines that are
+    neither these nor of later steps.
+
+    Steps rise in a log, and each step and each validation has one line. Other lines are not intact.
+    """
     history, intact, others = RunHistory(), bytearray(), 0
     latest, seen = 0, set[tuple[int, str | None]]()
     for text, line in read_lines(path):

@@ -30,7 +30,8 @@ SECONDS_BETWEEN_FLUSHES = 10.0
 
 
 class LeftOut:
-    """Warns after an epoch about too long pairs, if their number differs from that in the last warning."""
+    """Warns after an epoch about training pairs that are too long, unless the last warning named the same
+    number."""
 
     def __init__(self, config: TrainConfig, report: Report) -> None:
         limits = (config.batch.longest, "batch.longest"), (config.batch.tokens, "batch.tokens")
@@ -40,8 +41,8 @@ class LeftOut:
         self._epoch = self._count = self._reported = 0
 
     def seen(self, epoch: int, count: int) -> None:
-        """Record that `count` pairs of `epoch` were left out up to now. When a later epoch begins, first warn
-        about the pairs of the epoch before. Do not warn if the last warning had an equal number."""
+        """Record that `count` pairs of `epoch` were left out so far. If this is the first batch of an epoch,
+        warn about the epoch before."""
         # An epoch is planned while it runs, so only its last batch has the full count.
         if epoch > self._epoch and self._count != self._reported:
             self._warn()
@@ -95,8 +96,11 @@ class Recorder:
         self._log.add(self._position.step, rate, batch, measured)
 
     def flush(self, waited: float) -> list[dict[str, Any]]:
-        """Write, report and return the lines of steps since the last flush, or [] without steps. `waited` is
-        the seconds of waiting for data so far. Store size and hash of the log in the position."""
+        """Write, report and return the lines of the steps since the last flush.
+
+        `waited`: the seconds that the run has waited for data so far. The position gets the size and the hash
+            of the log.
+        """
         seconds, self._waited = waited - self._waited, waited
         waiting = seconds / max(self._log.age, 1e-9)
         lines = self._log.flush(waiting)

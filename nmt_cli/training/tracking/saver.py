@@ -114,14 +114,14 @@ class Saver:
         return self._best_among(steps, self._position.scores)
 
     def _best_among(self, steps: Collection[int], scores: Mapping[str, float]) -> set[int]:
-        """Return up to checkpoints.keep_best of `steps` by largest score. The newer one wins a tie, since the
-        first validations of a run may all have BLEU 0."""
+        """Return up to checkpoints.keep_best of `steps`, those with the largest scores. The newer of two
+        equal ones wins, since the first validations of a run may all have BLEU 0."""
         ranked = sorted((scores[str(step)], step) for step in steps if str(step) in scores)
         return {step for _, step in ranked[::-1][: self._config.keep_best]}
 
     def _write(self, checkpoint: Checkpoint, scores: Mapping[str, float]) -> Path:
-        """Write `checkpoint`, link `best`, and remove all checkpoints but the best and newest. Return the new
-        folder. This runs in another thread, so the arguments must not change."""
+        """Write `checkpoint`, point the link `best` to the best one, and remove all but the best and the
+        newest. Return the new folder. This runs in another thread, so the arguments must not change."""
         saved = save_checkpoint(self._run, self._snapshot.identity, checkpoint)
         folders = checkpoints(self._run)
         best = self._best_among(folders, scores)

@@ -28,8 +28,9 @@ class Scalars:
     """A reader of the events of a run. It writes the numbers in lines of the log to a TensorBoard file."""
 
     def __init__(self, folder: Path, step: int, report: Report) -> None:
-        """Open a new file in `folder`, which is created. `step` is the last step taken. TensorBoard drops the
-        points of earlier files after this step. Warnings go to `report`."""
+        """Open a new file in `folder`, which is created. `step` is the last step of the run so far:
+        TensorBoard drops points after it, which an earlier part of the run may have written. Warnings go to
+        `report`."""
         # Imported here, since TensorBoard may not be installed.
         from tensorboard.compat.proto.event_pb2 import Event, SessionLog
         from tensorboard.compat.proto.summary_pb2 import Summary
@@ -71,7 +72,8 @@ class Follower:
     """A reader of events that sends numbers to W&B. After an error, it warns once and sends no more."""
 
     def __init__(self, run: Path, config: TrainConfig, report: Report) -> None:
-        """Start or resume the run at W&B, with files in "wandb" of `run`. Raise `UserError` if that fails."""
+        """Start the run at W&B, or resume it there, with files in the folder "wandb" of `run`. Raise
+        `UserError` if that fails."""
         import wandb
 
         folder = run / WANDB
@@ -110,8 +112,11 @@ class Follower:
 
 
 def numbers(line: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
-    """Yield (name of a curve, value) for each number in a line of the log, such as "training/loss". Names of
-    validation curves begin with "valid" and the name of the set. Skip values that are missing or None."""
+    """Yield the name of a curve and its value for each number in a line of the log. Values that are missing
+    or None are skipped.
+
+    Names begin with "training/", or with "valid", the name of the set and "/".
+    """
     if "valid" in line:
         names, group = ("nll", "perplexity", *line["signatures"]), f"valid {line['valid']}"
     else:

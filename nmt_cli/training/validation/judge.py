@@ -133,8 +133,12 @@ class Judge:
 
     @torch.no_grad()
     def judge(self, model: Transformer, split: Split, only: Sequence[int] | None = None) -> Judgement:
-        """Return the loss and scores of `model` on a set. All ranks call this. Compute the loss of all pairs,
-        and translate the first validation.sentences (0: all). With `only`, do both for just these indices."""
+        """Return the losses and scores of `model` on a validation set. All ranks call this, and share the
+        work.
+
+        The loss is that of all pairs. Translated and scored are the first validation.sentences pairs (0:
+        all). With `only`, both are computed for the pairs with these indices.
+        """
         training = model.training
         model.eval()
         lines = range(translated_lines(self.config, split)) if only is None else only

@@ -80,10 +80,15 @@ def try_all(
     metric: ValidationMetric | None = None,
     metric_model: Path | None = None,
 ) -> list[Trial]:
-    """Validate each candidate of `averages` on all validation sets of the run's dataset, in fp32. `metric`
-    and `metric_model` replace the run's settings, unless None. Pass each trial to `report` when it is done,
-    and return all trials in order. Raise `UserError` if the dataset is missing, changed or without a
-    validation set, if a checkpoint is damaged, or if the model of the metric can't be read."""
+    """Validate each candidate of `averages` in fp32, on all validation sets of the run's dataset. Return the
+    trials in order.
+
+    `report`: receives each trial as soon as it is done.
+    `metric`, `metric_model`: replace the run's settings, unless None.
+
+    Raise `UserError` if the dataset is missing, has changed or has no validation set, if a checkpoint is
+    damaged, or if the model of the metric can't be read.
+    """
     candidates = averages(run)
     parts: dict[tuple[str, Path], Part] = {}
     for file in {average.file for average in candidates}:

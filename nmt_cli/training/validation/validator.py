@@ -93,8 +93,8 @@ class Validator:
 
 
 def patience_ended(config: TrainConfig, judged: Judged) -> bool:
-    """Return whether validation.metric did not improve in the last validation.patience validations. If
-    patience is 0, or there were fewer validations, return False."""
+    """Return whether the last validation.patience validations brought no improvement of validation.metric. It
+    is False before there are that many, and without patience."""
     patience = config.validation.patience
     if not patience:
         return False
@@ -103,8 +103,11 @@ def patience_ended(config: TrainConfig, judged: Judged) -> bool:
 
 
 def plateaus(config: TrainConfig, judged: Judged) -> int:
-    """Return the number of plateaus: `PLATEAU_VALIDATIONS` validations in a row without improvement of
-    validation.metric. Count only validations after warm-up. After each plateau, start again from 0."""
+    """Return how many plateaus the run has had: `PLATEAU_VALIDATIONS` validations in a row without
+    improvement of validation.metric.
+
+    Validations during warm-up do not count. After a plateau, counting starts again.
+    """
     count = waited = 0
     for better in improvements(config, judged, after=config.schedule.warmup):
         waited = 0 if better else waited + 1
@@ -114,8 +117,8 @@ def plateaus(config: TrainConfig, judged: Judged) -> int:
 
 
 def improvements(config: TrainConfig, judged: Judged, after: int) -> list[bool]:
-    """Return for each validation after step `after` whether its validation.metric is the best so far. Ignore
-    validations up to `after`. The first value counts as the best. An equal value or nan does not."""
+    """Return for each validation after step `after` whether its validation.metric is the best of them so far.
+    The first one is. An equal value or nan is not an improvement."""
     metric = config.validation.metric
     sign = -1 if metric in SMALLER_IS_BETTER else 1
     # nan is not larger than any value, so a validation without a score is never the best.
