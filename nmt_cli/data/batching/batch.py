@@ -1,6 +1,8 @@
 """Builds micro-batches: pairs of a split as flat tensors, read from the mapped arrays.
 
-Filler, short dummy segments, rounds up the shape of a micro-batch, so that few shapes occur.
+The tokens of all sentences of a side follow each other in one tensor, without padding. A segment is one
+sentence in it. Filler, short dummy segments, rounds up the shape of a micro-batch, so that few shapes occur:
+a compiled model compiles each shape anew.
 """
 
 from collections.abc import Callable
@@ -41,8 +43,12 @@ class Rounding:
         return cls(unit=1 << max(tokens // SHARE, 1).bit_length() - 1)
 
     def dummies(self, source_lengths: Lengths, target_lengths: Lengths) -> tuple[Indices, Indices]:
-        """Return the lengths of dummy segments for the source and the target, equally many. Each has 1 to
-        `SHORT` tokens. With dummies, both sides have multiples of `unit` segments and tokens."""
+        """Return the lengths of the dummy segments of source and target, which make up the shape. There are
+        equally many on both sides.
+
+        With them, segments and tokens of both sides are multiples of `unit`. Each dummy has 1 to `SHORT`
+        tokens.
+        """
         tokens = int(source_lengths.sum()), int(target_lengths.sum())
         count = -len(source_lengths) % self.unit
         while True:
@@ -54,8 +60,8 @@ class Rounding:
             count += self.unit
 
     def reach(self, longest: int) -> int:
-        """Return the maximum length that layouts report. It is `longest`, rounded up to a power of two, and
-        at least `LEAST_LONGEST`."""
+        """Return the maximum length that layouts report: `longest`, rounded up to a power of two and to
+        `LEAST_LONGEST`, so that few values occur."""
         return max(LEAST_LONGEST, 1 << (longest - 1).bit_length())
 
 
@@ -122,9 +128,12 @@ class MicroBatch:
 
 
 def assemble(split: Split, pairs: Indices, rounding: Rounding | None = None, draws: int = 1) -> MicroBatch:
-    """Return the micro-batch of `pairs`, numbers of at least one pair, in this order and in host memory. If
-    `rounding` is given, add filler up to multiples of its unit. Labels of filler are `IGNORED`. `draws` is
-    the number of dropout draws, 1 or 2."""
+    """Return the micro-batch of `pairs` in host memory.
+
+    `pairs`: numbers of at least one pair. Segments are in this order.
+    `rounding`: if given, filler is added up to multiples of its unit. The labels of filler are `IGNORED`.
+    `draws`: how often each pair is in the micro-batch, with other dropout masks: 1, or 2 for R-Drop.
+    """
     lengths = split.lengths(pairs)
     dummies = rounding.dummies(*lengths) if rounding else (lengths[0][:0], lengths[1][:0])
     longest = rounding.reach(max(int(side.max()) for side in lengths)) if rounding else None
@@ -143,6 +152,7 @@ def assemble(split: Split, pairs: Indices, rounding: Rounding | None = None, dra
         if links is not None:
             links = torch.cat((links, links + torch.tensor([[len(target_tokens)], [len(source_tokens)]])), 1)
         mask_keys = np.concatenate((mask_keys, ~mask_keys))  # negative, so no pair has such a key
+        # The second draw has keys of its own, so it gets other dropout masks.
         source, target = (Layout.of(np.tile(side, 2), longest, mask_keys) for side in sides)
     return MicroBatch(
         pairs=pairs,
@@ -167,7 +177,8 @@ def halved(
 
 
 def _tokens(side: Sentences, pairs: Indices, layout: Layout) -> Tensor:
-    """Return the tokens of sentences `pairs` in order, then end tokens for the other segments of `layout`."""
+    """Return the tokens of `pairs` in order, then an end token for each token of filler. `layout` has the
+    lengths of both."""
     # A split has no vocabulary, but every sentence in it ends with the end token.
     end = side.tokens[side.offsets[pairs[0] + 1] - 1]
     positions, segments = layout.positions.numpy(), layout.segments.numpy()

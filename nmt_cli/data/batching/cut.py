@@ -33,8 +33,12 @@ def costs(source_lengths: Lengths, target_lengths: Lengths) -> NDArray[np.float6
 
 
 def share(source_lengths: Lengths, target_lengths: Lengths, world: int) -> list[Indices]:
-    """Divide pairs among `world` ranks at about equal cost. Return the ascending row numbers of each rank's
-    pairs. Only the lengths decide. With fewer pairs than ranks, some ranks get none."""
+    """Divide pairs among `world` ranks at about equal cost. Return the row numbers of each rank's pairs,
+    ascending.
+
+    The result depends on the lengths only, so each rank computes the same one without asking the others. With
+    fewer pairs than ranks, some ranks get none.
+    """
     cost = costs(source_lengths, target_lengths)
     # Each pair goes to the rank with the lowest cost so far, expensive pairs first. This is nearly even.
     # All ranks compute this, so ties must be broken in the same way.
@@ -49,8 +53,11 @@ def share(source_lengths: Lengths, target_lengths: Lengths, world: int) -> list[
 
 
 def micro_batches(source_lengths: Lengths, target_lengths: Lengths, max_tokens: int) -> list[Indices]:
-    """Return the row numbers of each micro-batch, longest pairs first. Each has at most `max_tokens` source
-    plus target tokens. A longer pair is alone. The other micro-batches have about equal tokens."""
+    """Return the row numbers of each micro-batch, longest pairs first.
+
+    A micro-batch has at most `max_tokens` source plus target tokens. A pair that is longer is alone in one.
+    The others have about equal tokens, so that none is nearly empty.
+    """
     tokens = source_lengths.astype(np.int64) + target_lengths
     order = np.argsort(-tokens, kind="stable")
     large = int((tokens > max_tokens).sum())
@@ -60,8 +67,11 @@ def micro_batches(source_lengths: Lengths, target_lengths: Lengths, max_tokens: 
 
 
 def _even_parts(pairs: Indices, tokens: Indices, max_tokens: int) -> list[Indices]:
-    """Cut `pairs` in order into few parts of about equal tokens, at most `max_tokens` in each part. `tokens`
-    has the tokens of each pair, none above `max_tokens`. Return [] for no pairs."""
+    """Cut `pairs` in order into few parts of about equal tokens, each with at most `max_tokens`.
+
+    `tokens` has the tokens of each pair, of which none exceeds `max_tokens`. Without pairs, there are no
+    parts.
+    """
     if not len(pairs):
         return []
     ends = np.cumsum(tokens)

@@ -75,8 +75,12 @@ class Loader:
         number: int = 0,
         look: Callable[[], None] = lambda: None,
     ) -> None:
-        """Start the thread at batch `number` of `epoch`. The thread calls `look` before each batch. If the
-        thread or `look` raises an error, `next` and every later `next` raise it too."""
+        """Start the thread at batch `number` of `epoch`.
+
+        `cut`: how this rank cuts its share of each batch.
+        `look`: called by the thread before each batch, to find a changed dataset. If it or the thread raises
+            an error, `next` and every later `next` raise that error.
+        """
         self._batches, self._cut, self._device, self._look = batches, cut, device, look
         self.waited = 0.0
         """Total seconds that `next` has waited for batches."""
@@ -99,8 +103,11 @@ class Loader:
         return replace(step, micro_batches=[part.to(self._device) for part in step.micro_batches])
 
     def halved(self, step: LocalBatch) -> LocalBatch:
-        """Return `step` with each micro-batch cut in two, except single pairs. Call this method if memory ran
-        out. Limit later batches to half of the largest micro-batch in `step`, unless prepared already."""
+        """Return `step` with each micro-batch cut in two. Call this if memory ran out.
+
+        A micro-batch of a single pair stays whole. Later batches get at most half of the tokens of the
+        largest micro-batch in `step`. Batches that are already prepared do not change.
+        """
         # Half of the limit may still exceed this batch, so halve its largest micro-batch.
         largest = max(part.real_source_tokens + part.real_target_tokens for part in step.micro_batches)
         max_tokens = min(self._cut.max_tokens, max(largest // 2, 1))
@@ -112,7 +119,8 @@ class Loader:
         return replace(step, micro_batches=[half.to(self._device) for half in halves])
 
     def close(self) -> None:
-        """Close `batches`, drop prepared batches, and wait for the thread. Do not call `next` after this."""
+        """End the thread: close `batches`, and drop the prepared batches. `next` must not be called
+        afterwards."""
         self._closed.set()
         self._batches.close()
         while self._thread.is_alive():

@@ -1,9 +1,10 @@
 """Mixes corpora: plans the pairs of each global batch by the shares of the corpora.
 
-The plan is a pure function of dataset, seed, epoch and settings. An epoch is an epoch of the corpus whose
-epochs are counted. Each corpus is a stream of its own epochs. Epochs are planned in rounds. Each round takes
-the next pairs of each stream according to its share, spread evenly. So any stretch of a round has the right
-shares, up to one or two pairs.
+The plan is a pure function of dataset, seed, epoch and settings. Each corpus is a stream of its own epochs.
+An epoch of the run is an epoch of one corpus, the counted one.
+
+Epochs are planned in rounds. A round takes the next pairs of each stream according to the corpus's share,
+spread evenly. So any stretch of a round has the right shares, up to one or two pairs.
 
 Time is counted in pairs. A corpus with share p has floor(p * t) of the first t pairs of the run. A share is
 an exact integer, in units of 1 / `ONE`.
@@ -61,14 +62,17 @@ class Mixture:
         return tuple(time * share // ONE for share in self.shares)
 
     def rounds(self, epoch: int, limit: int) -> list[tuple[int, int]]:
-        """Return the begin and exclusive end of each round of an epoch, counted in pairs from the run's
-        start. A round is planned at once. An epoch has the fewest equal rounds of at most `limit` pairs."""
+        """Return the begin and the exclusive end of each round of an epoch, as times.
+
+        An epoch has the fewest rounds of about equal size with at most `limit` pairs each. A round is planned
+        at once, so `limit` bounds the memory.
+        """
         begin, end = self._begin(epoch), self._begin(epoch + 1)
         count = -(-(end - begin) // limit)
         return [*pairwise(begin + (end - begin) * number // count for number in range(count + 1))]
 
     def _begin(self, epoch: int) -> int:
-        """Return the first time at which `epoch` epochs of the counted corpus are complete."""
+        """Return the time at which `epoch` epochs of the counted corpus are complete."""
         return -(-epoch * self.sizes[self.counted] * ONE // self.shares[self.counted])
 
     @property
@@ -82,8 +86,13 @@ class Mixture:
 
 
 def mixture(corpora: Sequence[TrainCorpus], sizes: Sequence[int], config: MixingConfig) -> Mixture:
-    """Return the mixture of a run. `sizes` has the number of short enough pairs of each corpus. Raise
-    `UserError` for unknown names, weights all 0, a weight with size 0, or no pairs of `mixing.epoch`."""
+    """Return the mixture of a run.
+
+    `sizes`: the number of pairs of each corpus that are short enough for training.
+
+    Raise `UserError` if a setting names an unknown corpus, if all weights are 0, if a corpus with a weight
+    has no pairs left, or if the corpus in mixing.epoch has no weight.
+    """
     names = [corpus.name for corpus in corpora]
     shares = _shares(corpora, sizes, config)
     first = next(number for number, share in enumerate(shares) if share)
@@ -97,11 +106,18 @@ def mixture(corpora: Sequence[TrainCorpus], sizes: Sequence[int], config: Mixing
 
 
 def _shares(corpora: Sequence[TrainCorpus], sizes: Sequence[int], config: MixingConfig) -> tuple[int, ...]:
-    """Return the share of each corpus in units of 1 / `ONE`. Shares are proportional to the weights of
-    `config`, else of the dataset, else to 1. If `config` has weights, but not of a corpus, it gets 0. A
-    temperature multiplies each weight by size * (size of the group) ** (1 / temperature - 1). A group is all
-    corpora with a tag if `config.over` is "tag", else one corpus. Weight 0 gives share 0 and adds nothing to
-    a group. Raise `UserError` for an unknown name, weights that are all 0, and a weight with size 0."""
+    """Return the share of each corpus, in units of 1 / `ONE`. Shares are proportional to weights.
+
+    - The weights are those in `config`, where a corpus that is not named has 0. If there are none, they are
+      those of the dataset, and if these are all 0, all are 1.
+    - A temperature multiplies the weight by the size of the corpus, and by the size of its group to the power
+      of 1 / temperature - 1. A group is all corpora with the same tag if `config.over` is "tag", and one
+      corpus otherwise.
+    - A corpus of weight 0 has share 0, and does not count in the size of its group.
+
+    Raise `UserError` for an unknown name, for weights that are all 0, and for a weight of a corpus without
+    pairs.
+    """
     names = [corpus.name for corpus in corpora]
     for name in config.weights:
         _named(name, names, "weights")
@@ -134,7 +150,8 @@ def _shares(corpora: Sequence[TrainCorpus], sizes: Sequence[int], config: Mixing
 
 
 def _named(name: str, names: Sequence[str], setting: str) -> int:
-    """Return the position of `name`. If it is missing, raise `UserError` about mixing.`setting`."""
+    """Return the position of `name` in `names`. If it is missing, raise `UserError` about the setting
+    mixing.`setting`."""
     if name not in names:
         raise UserError(
             f"mixing.{setting} names {name}, which is not a corpus of the dataset: {nearest(name, names)}"
@@ -157,8 +174,11 @@ class CorpusCounts:
 
 
 class Stream:
-    """The pairs of one corpus in training order, without pairs that are too long. Each epoch has every pair
-    once, in a new order. `seed`, epoch and `number`, the position of the corpus, decide the order."""
+    """The pairs of one corpus in training order, epoch after epoch, without pairs that are too long.
+
+    Each epoch has every pair once, in another order. It follows from the seed, the epoch and `number`, the
+    position of the corpus in the dataset.
+    """
 
     def __init__(
         self, split: Split, corpus: TrainCorpus, number: int, config: BatchConfig, seed: int
@@ -172,7 +192,8 @@ class Stream:
         """Number of pairs that are not too long."""
 
     def taken(self, begin: int, end: int) -> Iterator[Indices]:
-        """Yield the pairs at positions [`begin`, `end`), an array per epoch. There must be at least one."""
+        """Yield the pairs at the positions from `begin` to before `end`, counted over all epochs: an array
+        for each epoch. There must be at least one."""
         borders = [begin, *range((begin // self.size + 1) * self.size, end, self.size), end]
         for first, last in pairwise(borders):
             epoch = first // self.size
@@ -242,9 +263,11 @@ class MixedPlan:
         return len(self._mixture.rounds(epoch, self.batch.shard_pairs))
 
     def shard(self, split: Split, epoch: int, number: int) -> Shard:
-        """Return the batches of round `number`. `split` has the sentences as this epoch segments them. Pairs
-        too long in `split` are dropped and counted. The first round also counts those too long in the
-        dataset."""
+        """Return the batches of round `number` of `epoch`.
+
+        `split`: the training set as this epoch segments it. Pairs that are too long there are dropped and
+            counted in `dropped`. Pairs that are too long in the dataset are counted in the first round only.
+        """
         begin, end = self._mixture.rounds(epoch, self.batch.shard_pairs)[number]
         before, after = self._mixture.taken(begin), self._mixture.taken(end)
         drawn = [
@@ -282,10 +305,14 @@ class MixedPlan:
         return np.bincount(np.searchsorted(firsts, pairs, side="right"), minlength=len(firsts))
 
     def _ordered(self, split: Split, streams: list[list[Indices]], epoch: int, number: int) -> Indices:
-        """Return all pairs of a round in training order, each corpus spread evenly. `streams` has, for each
-        corpus with pairs, its pairs by epoch. The round has about one time slot per batch. Each slot takes an
-        equal quantile of lengths from each corpus. Slots are in random order. A corpus's epochs stay in
-        order, so that no epoch begins before the previous epoch ends."""
+        """Return all pairs of a round in training order, with the pairs of each corpus spread evenly.
+
+        `streams`: for each corpus, its pairs as one array per epoch of the corpus.
+
+        The round has about as many time slots as batches, in random order. From each corpus, a slot takes an
+        equal part of its pairs, neighbours in length, so that batches have pairs of similar length. No pair
+        of a corpus's next epoch comes before the last pair of the epoch before.
+        """
         if not streams:
             return np.zeros(0, np.int64)
         source, target = split.lengths(np.concatenate([part for parts in streams for part in parts]))

@@ -1,7 +1,8 @@
 """Plans epochs: the pairs of each global batch, as a pure function of lengths, seed, epoch and settings.
 
-An epoch is planned shard by shard, so memory and start time do not grow with the corpus. A shard consists of
-blocks of neighbouring pairs from the whole corpus, so reads are mostly sequential.
+A global batch has the pairs of one step, for all ranks. An epoch is planned shard by shard, so memory and
+start time do not grow with the corpus. A shard consists of blocks of neighbouring pairs from the whole
+corpus, so reads are mostly sequential.
 """
 
 from dataclasses import dataclass
@@ -66,9 +67,12 @@ def shard_count(pairs: int, config: BatchConfig) -> int:
 
 
 def plan_shard(split: Split, config: BatchConfig, seed: int, epoch: int, number: int) -> Shard:
-    """Return the batches of shard `number` in random order. A batch has pairs of similar length, and at most
-    `config.tokens` tokens per side. Drop and count pairs with over `config.max_length` tokens on a side. All
-    shards of an epoch together have each remaining pair once."""
+    """Return the batches of shard `number`, in random order.
+
+    A batch has pairs of similar length, and at most `config.tokens` tokens on each side. Pairs with over
+    `config.max_length` tokens on a side are dropped and counted. All shards of an epoch together have each
+    other pair once.
+    """
     pairs = _drawn(len(split), config, seed, epoch, number)
     source, target = split.lengths(pairs)
     fits = fitting(source, target, config.max_length)
@@ -96,8 +100,8 @@ def fitting(source: Indices, target: Indices, max_length: int) -> NDArray[np.boo
 
 
 def length_key(lengths: Indices, noise: NDArray[np.uint64]) -> Indices:
-    """Return a sort key per pair: its length, increased at random by up to 1 / `NOISE_REACH`. `noise` has 64
-    random bits per pair."""
+    """Return a sort key for each pair: its length, plus a random part of up to 1 / `NOISE_REACH` of it.
+    `noise` has 64 random bits for each pair."""
     # Integers are the same on every machine.
     raised = NOISE_REACH * 2**NOISE_BITS + (noise >> np.uint64(64 - NOISE_BITS)).astype(np.int64)
     return np.asarray(lengths * raised)
@@ -108,7 +112,8 @@ def _blocks(pairs: int, config: BatchConfig) -> int:
 
 
 def _drawn(pairs: int, config: BatchConfig, seed: int, epoch: int, number: int) -> Indices:
-    """Return shard `number` of a corpus of `pairs` pairs: shuffled blocks, each with its pairs in order."""
+    """Return the pairs of shard `number` of a corpus with `pairs` pairs: random blocks, each with its pairs
+    in order."""
     blocks, shards = _blocks(pairs, config), shard_count(pairs, config)
     # Sorting random numbers shuffles. NumPy's own shuffle may differ between versions.
     shuffled = np.argsort(random_bits(blocks, seed, epoch, 0, purpose=0), kind="stable")
@@ -133,9 +138,14 @@ def sums(lengths: Indices) -> Offsets:
 
 
 def batch_bounds(source: Offsets, target: Offsets, budget: int) -> Offsets:
-    """Cut pairs in order into batches of at most `budget` tokens per side. Return the first position of each
-    batch, then the number of pairs. `source` and `target` are running sums of lengths, from 0. No length is
-    above `budget`. Fill each batch, but make the last two about equal if both fit."""
+    """Cut pairs in order into batches of at most `budget` tokens on each side. Return where each batch
+    begins, and at last the number of pairs.
+
+    `source`, `target`: running sums of the lengths, beginning with 0. No length exceeds `budget`.
+
+    Each batch takes as many pairs as fit. Only the last two are made about equal, if that is possible, so
+    that the last one is not tiny.
+    """
 
     def reach(start: int) -> int:
         ends = (sums.searchsorted(sums[start] + budget, side="right") for sums in (source, target))

@@ -70,8 +70,8 @@ class EveryPairOnce:
 def plan_of(dataset: Dataset, batch: BatchConfig, mixing: MixingConfig, seed: int) -> BatchPlan:
     """Return the plan of a run on `dataset`.
 
-    Corpora are mixed if a setting of `mixing` is not the default, or if a corpus of the dataset has a weight.
-    Otherwise, all corpora are one. Raise the errors of `train_corpora` and `mixture`.
+    Corpora are mixed if the user has set something in [mixing], or if a corpus of the dataset has a weight.
+    Otherwise an epoch has every pair once. Raise `UserError` for settings that do not fit the corpora.
     """
     corpora, split = train_corpora(dataset), dataset.splits[TRAIN]
     if mixing == MixingConfig() and not any(corpus.weight for corpus in corpora):

@@ -107,8 +107,11 @@ class Resegmented:
                 self._begun[epoch] = self._executor.submit(self._write, epoch)
 
     def split(self, epoch: int) -> Split:
-        """Return the pairs as `epoch` segments them. Sides that never change are the dataset's. With workers,
-        wait until the epoch is segmented. Raise `UserError` for a changed dataset or a full disk."""
+        """Return the training pairs as `epoch` segments them, and wait until they are segmented.
+
+        A side that no setting changes is that of the dataset. Raise `UserError` if the dataset has changed,
+        or if the disk is full.
+        """
         self.begin(epoch)
         if epoch in self._begun:
             self._begun[epoch].result()
@@ -139,8 +142,10 @@ class Resegmented:
         self._stack.close()
 
     def _write(self, epoch: int) -> None:
-        """Segment an epoch into its folder, which appears complete or not at all. Raise `UserError` if the
-        dataset has changed or the disk is full. Raise `RuntimeError` after `close`."""
+        """Segment an epoch into a folder of its own, which appears complete or not at all.
+
+        Raise `UserError` if the dataset has changed or the disk is full, and `RuntimeError` after `close`.
+        """
         folder = self._epoch_folder(epoch)
         unfinished = folder.with_suffix(".unfinished")
         self._refuse_changed()
@@ -190,7 +195,8 @@ class Resegmented:
 
 
 def resegment(task: ResegmentTask) -> dict[Side, EncodedSide]:
-    """Return the ids of each side of a task, with augmentation if set. Worker processes call `resegment`."""
+    """Return the ids of each side of a task, after augmentation if it is set. This runs in worker
+    processes."""
     tokenizers, draws = _samplers(task.tokenizers, task.fingerprint, task.changes.sampling)
     lines = {side: lines_of(*extent) for side, extent in task.texts.items()}
     if task.changes.augment.enabled:
@@ -246,16 +252,19 @@ def _annotator(folder: Path, fingerprint: str, path: str) -> Annotator:
 
 
 def _seeds(task: ResegmentTask, purpose: str, count: int) -> list[int]:
-    """Return a random seed for each of `count` lines from number `task.first`. `purpose` is a key of
-    `PURPOSE`. The line number decides, not the size of the block."""
+    """Return a random seed for each of `count` lines, beginning with the first line of the task.
+
+    A line's seed depends on its number in the training set, and not on the size of the task. `purpose` is a
+    key of `PURPOSE`.
+    """
     bits = np.random.PCG64(np.random.SeedSequence((task.changes.seed, task.epoch, 0, PURPOSE[purpose])))
     seeds: list[int] = bits.advance(task.first).random_raw(count).tolist()
     return seeds
 
 
 def _varied(task: ResegmentTask, pairs: Sequence[Pair], tokenizers: Tokenizers) -> list[Pair]:
-    """Return `pairs` in order, each with at most one variation. The shares in
-    [augment] are probabilities."""
+    """Return `pairs` in order, of which some are varied. A pair gets at most one variation. The shares in
+    [augment] are the probabilities."""
     augment = task.changes.augment
     ends = list(accumulate(augment.shares))
     symbols, masks = tokenizers.recipe.symbols, tokenizers.recipe.placeholders

@@ -1,4 +1,8 @@
-"""Provides the global batches of a run, planned by one process per machine and read by all."""
+"""Provides the global batches of a run, planned by one process per machine and read by all.
+
+The planner is this process. It plans shards in the background and writes them to files, since the other ranks
+of the machine need the same batches.
+"""
 
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -65,8 +69,11 @@ class Batches:
         self._closed = Event()
 
     def starting(self, epoch: int = 0, number: int = 0) -> Iterator[GlobalBatch]:
-        """Yield batches without end, from batch `number` of `epoch`. Raise `UserError` if all pairs of an
-        epoch are too long, or if a shard does not arrive. Remove the file of a shard `KEPT_BATCHES` later."""
+        """Yield global batches without end, from batch `number` of `epoch` on.
+
+        The file of a shard is removed after `KEPT_BATCHES` more batches. Raise `UserError` if all pairs of an
+        epoch are too long, or if the planner has ended.
+        """
         finished: deque[tuple[int, int, int]] = deque()
         taken = 0
         while True:
@@ -102,7 +109,8 @@ class Batches:
             self._executor.shutdown(cancel_futures=True)
 
     def _shard(self, epoch: int, index: int) -> Shard:
-        """Return a shard. The planner plans it, and starts on the next. Others wait for the shard's file."""
+        """Return a shard. The planner plans it, and begins to plan the next one. The others wait for its
+        file."""
         path = self._path(epoch, index)
         if self._executor:
             self._begin(self._executor, epoch, index).result()
@@ -141,8 +149,8 @@ class Batches:
                 raise RuntimeError("the batches were closed while a process waited for them")
 
     def _forget(self, epoch: int, index: int) -> None:
-        """Remove the file of a shard if this process planned it. After the last shard of an epoch, also
-        release the segmentation of the epoch."""
+        """Remove the file of a shard, if this process planned it. After the last shard of an epoch, the
+        segmentation of the epoch is released too."""
         path = self._path(epoch, index)
         if self._planned.pop(path, None):
             path.unlink(missing_ok=True)
