@@ -111,9 +111,10 @@ def _imported(path: Path, show: Callable[[str], None]) -> Path:
 
 
 def losses(model: LoadedModel) -> list[str]:
-    """Return a message for each feature of the model that Argos Translate lacks, or [].
+    """Return a message for each feature of the model that Argos Translate does not support. [] means that it
+    can be exported.
 
-    It lacks what CTranslate2 lacks, and a second SentencePiece model.
+    It supports what CTranslate2 does, but only with one SentencePiece model for both sides.
     """
     recipe = model.identity.tokenizers.recipe
     messages = ctranslate2.losses(model)

@@ -61,8 +61,12 @@ gemm-precision: {precision}
 
 
 def losses(model: LoadedModel) -> list[str]:
-    """Return a message for each feature of the model that Bergamot lacks, or []. Start with the losses of
-    Marian. Add a message if our vocabulary is not in the order of SentencePiece's."""
+    """Return a message for each feature of the model that Bergamot does not support. [] means that it can be
+    exported.
+
+    It supports what Marian does, but the ids of the vocabulary must be those of SentencePiece, since it reads
+    no other vocabularies.
+    """
     messages, tokenizers = marian.losses(model), model.identity.tokenizers
     if tokenizers.recipe.kind == "sentencepiece" and not marian.numbered_alike(tokenizers):
         messages.append("its vocabulary is not that of its SentencePiece model")
@@ -70,8 +74,11 @@ def losses(model: LoadedModel) -> list[str]:
 
 
 def write(model: LoadedModel, folder: Path, precision: Precision) -> list[str]:
-    """Write weights, vocabularies, settings, and a description for translateLocally. Raise `UserError` for
-    int8 with a size that is not a multiple of `INPUTS`. Return a note that there is no shortlist."""
+    """Write weights, vocabularies, settings, and a description for translateLocally into `folder`.
+
+    Return a note that there is no shortlist. Raise `UserError` for int8 if a size of the model is not a
+    multiple of `INPUTS`.
+    """
     config, recipe = model.identity.config, model.identity.tokenizers.recipe
     source, target = (without_region(language) for language in (recipe.source_lang, recipe.target_lang))
     pair, (weights, products) = f"{source}{target}", KINDS[precision]
@@ -100,8 +107,11 @@ def write(model: LoadedModel, folder: Path, precision: Precision) -> list[str]:
 
 
 def _scales(model: LoadedModel) -> dict[str, Any]:
-    """Return Marian's scale of the activations that each matrix multiplies, by the name of the item. It is
-    127 / (mean + 1.1 x standard deviation) of the largest activations of generated sentences."""
+    """Return a scale for the activations that each matrix multiplies, under Marian's name of the scale.
+
+    The scale is 127 / (mean + 1.1 x standard deviation). Both are those of the largest activations in
+    generated sentences.
+    """
     config, tokenizers = model.identity.config, model.identity.tokenizers
     tops = _largest_inputs(model)
     output = {"all": "Wemb", "decoder": "decoder_Wemb", "none": UNTIED[1]}[config.tie]

@@ -37,10 +37,11 @@ by 2.5e-3)."""
 
 
 def text_losses(tokenizers: Tokenizers) -> list[str]:
-    """Return a message for each feature of the tokenisers that other toolkits lack, or [].
+    """Return a message for each feature of the tokenisers that other toolkits do not have. [] means that
+    nothing is lost.
 
-    These are Moses, split rare pieces, and symbols that do not begin with ">>". For tokenisers of another
-    kind than SentencePiece, only the kind is reported.
+    Such features are Moses, rare pieces that are split, and symbols that do not begin with ">>". For
+    tokenisers other than SentencePiece, the only message names the kind.
     """
     recipe = tokenizers.recipe
     if recipe.kind != "sentencepiece":
@@ -56,13 +57,15 @@ def text_losses(tokenizers: Tokenizers) -> list[str]:
 
 
 def model_losses(config: ModelConfig, *, modern: bool = False, **supported: object) -> list[str]:
-    """Return a message for each setting that a toolkit's models cannot have, or [].
+    """Return a message for each setting of the model that a toolkit does not support. [] means that nothing
+    is lost.
 
-    All toolkits lack windows and most values of `decoder_history` and `start`.
+    `modern`: the toolkit supports heads of any width, other norms and feed-forward layers, and embeddings
+        without a scale. Otherwise these must be as in the paper, and `norm_epsilon` at most
+        `LARGEST_EPSILON`.
+    `supported`: for further settings, the supported value, or a tuple of them.
 
-    modern: whether the toolkit has free widths of heads, other norms and feed-forward layers, and embeddings
-        without a scale. Otherwise they must be as in the paper, and `norm_epsilon` up to `LARGEST_EPSILON`.
-    supported: the required value of further settings, or a tuple of the values that the toolkit has.
+    No toolkit supports windows, and most values of `decoder_history` and `start`.
     """
     required: dict[str, object] = {}
     widths = {  # of both stacks

@@ -175,7 +175,7 @@ def read_model(
 def _flags(variables: Mapping[str, Tensor], where: str) -> ForeignSettings:
     """Return the variables without axes, such as the number of heads, by the last part of their names.
 
-    `DECODER_HEADS` keeps its whole name, because the encoder may have another number. Raise `UserError`,
+    Only `DECODER_HEADS` keeps its whole name, because the encoder may have another number. Raise `UserError`,
     which names the file `where`, for a variable that nmt does not support, and for one with two values.
     """
     flags: dict[str, Any] = {}
@@ -189,8 +189,8 @@ def _flags(variables: Mapping[str, Tensor], where: str) -> ForeignSettings:
 
 
 def _settings(folder: Path, version: int, flags: ForeignSettings) -> ForeignSettings:
-    """Return the settings in `config.json`. Up to `version` 5, `flags` have some of them. Raise `UserError`
-    for an unsupported setting."""
+    """Return the settings in `config.json`. Before `version` 6, some of them are flags of the weights, and
+    come from `flags`. Raise `UserError` for an unsupported setting."""
     settings = read_settings_if_any(folder / CONFIG)
     if version < 6:  # as in most packages of Argos Translate
         start = "<s>" if flags.integer("with_target_bos", 1) else "</s>"
@@ -219,7 +219,8 @@ def _usual_names(arrays: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _described(flags: ForeignSettings, width: int) -> dict[str, Any]:
-    """Return our settings that follow from `flags`. Raise `UserError` for a value that nmt lacks."""
+    """Return our settings that follow from `flags`. `width` is the width of the model. Raise `UserError` for
+    a value that nmt does not support."""
     heads, scale = flags.integer("num_heads", 8), flags.number("scale_embeddings", width**0.5)
     head_dim, decoder_heads = flags.integer("head_dim", 0), flags.integer(DECODER_HEADS, heads)
     head_width = max(head_dim or width // max(heads, 1), 1)
@@ -251,8 +252,10 @@ def _described(flags: ForeignSettings, width: int) -> dict[str, Any]:
 
 
 def _add_positions(described: dict[str, Any], tensors: dict[str, Tensor], options: ImportOptions) -> bool:
-    """Add our settings of positions to `described`, and remove tables of sinusoids from `tensors`. Return
-    whether sines and cosines alternate."""
+    """Add the settings of positions to `described`. Return whether sines and cosines alternate.
+
+    Tables of sinusoids are removed from `tensors`, since nmt computes them.
+    """
     if "encoder.relative_bias" in tensors:
         described["positions"] = "relative"
     if described["positions"] != "marian":
@@ -266,7 +269,8 @@ def _add_positions(described: dict[str, Any], tensors: dict[str, Tensor], option
 
 
 def _excluded(tensors: dict[str, Tensor]) -> set[int]:
-    """Return the entries with `EXCLUDED_BIAS`. If all others have a bias of 0, remove it from `tensors`."""
+    """Return the ids of entries that have the bias `EXCLUDED_BIAS`, so that search never produces them. If
+    all other entries have a bias of 0, the model has no bias, and it is removed from `tensors`."""
     bias = tensors.get(weights.BIAS)
     if bias is None or bias.dim() != 1:
         return set()
@@ -309,10 +313,11 @@ entries of the vocabulary, but nmt does, so scores may differ by about 0.001 per
 
 
 def losses(model: LoadedModel) -> list[str]:
-    """Return a message for each feature of the model that CTranslate2 lacks, or [].
+    """Return a message for each feature of the model that CTranslate2 does not support. [] means that it can
+    be exported.
 
-    Beside the settings of the model, values must be as wide as keys, and both sides must have the same end
-    token.
+    Besides unsupported settings, these are values wider or narrower than keys, and different end tokens on
+    both sides.
     """
     tokenizers = model.identity.tokenizers
     vocabularies = (tokenizers.source.vocabulary, tokenizers.target.vocabulary)
@@ -407,8 +412,8 @@ def filled(model: Transformer) -> Any:
 
 
 def _arrays(tensors: Mapping[str, Tensor]) -> dict[str, Any]:
-    """Return copies of `tensors`, which have common names, by CTranslate2's names. Join the parts of a
-    module. CTranslate2 quantises arrays in place."""
+    """Return copies of `tensors`, which have common names, by CTranslate2's names, with the projections of a
+    module joined. They are copies because CTranslate2 quantises arrays in place."""
     parts: dict[str, list[Tensor]] = {}
     for name, tensor in tensors.items():
         if name.endswith(".relative_bias"):

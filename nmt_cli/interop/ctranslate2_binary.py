@@ -98,8 +98,11 @@ def _variable(content: mmap) -> tuple[str, Tensor]:
 
 
 def _dequantized(variables: Mapping[str, Tensor], path: Path) -> dict[str, Tensor]:
-    """Return `variables` with weights instead of their quantised values and scales. int8 has a scale per row,
-    int16 one scale. Raise `UserError` for a zero point, and `ValueError` for a missing or invalid scale."""
+    """Return `variables` with each weight as fp32 in place of its integers and their scales.
+
+    int8 has one scale per row, and int16 a single one. Raise `UserError` for a weight of 4 bits, and
+    `ValueError` for a missing or invalid scale.
+    """
     tensors = dict(variables)
     for name, tensor in variables.items():
         if name + "_zero" in variables or (tensor.dim() and tensor.dtype == torch.int32):

@@ -37,9 +37,11 @@ LANGUAGE = re.compile(r"__[a-z]{2,3}__|[a-z]{3}_[A-Z][a-z]{3}|[a-z]{2}_[A-Z]{2}"
 
 
 def language_codes(folder: Path, beside: Path) -> tuple[str, ...]:
-    """Return the language codes of M2M100 or NLLB in the vocabulary in `folder`, or () for another model.
-    Codes that the SentencePiece model in `beside` segments are texts. Raise `UserError` for a vocabulary that
-    has codes, but is of another model."""
+    """Return the language codes in the vocabulary of M2M100 or NLLB in `folder`. Another model has none: ().
+
+    An entry that looks like a code, but is a piece of the SentencePiece model in `beside`, is text. Raise
+    `UserError` if another kind of model has codes.
+    """
     entries = _entries(folder, "source")
     if not any(map(LANGUAGE.fullmatch, entries)):
         return ()
@@ -60,9 +62,14 @@ def tokenizers_beside(
     bare: bool,
     codes: tuple[str, ...],
 ) -> Tokenizers:
-    """Return tokenisers with the vocabularies `sides` and the SentencePiece models or BPE codes in `folder`.
-    `languages` are source and target. `bare` is `Recipe.bare_source`. With language `codes`, sentences begin
-    with one. Raise `UserError` if there are no models or BPE codes, or if `codes` lack a language."""
+    """Return tokenisers for the vocabularies `sides`, from the SentencePiece models or BPE codes in `folder`.
+
+    `languages`: source and target.
+    `bare`: source sentences have no end token, as in `Recipe.bare_source`.
+    `codes`: language codes. With them, sentences begin with that of their language.
+
+    Raise `UserError` if the folder has no subword model, or if `codes` lack one of the languages.
+    """
     begins = tuple(m2m100.code_of(folder, lang, codes) for lang in languages) if codes else ()
     if models := _spms(folder):
         return foreign_tokenizers(languages, models, sides, symbols=codes, begins=begins, bare_source=bare)
@@ -90,10 +97,15 @@ def vocabularies(
     zeros: bool,
     bare: bool,
 ) -> dict[Side, Vocabulary]:
-    """Return the vocabularies in `folder`, padded to `rows` of source and target. If both sides have equal
-    ones, it is one object. Search never produces start tokens, padding and ids in `excluded`. `zeros` means
-    no start token, and `bare` that sources have no end token. Raise `UserError` for a missing or damaged
-    file, too many entries, or a missing special token."""
+    """Return the vocabularies in `folder`. Equal ones of both sides are one object.
+
+    `rows`: the numbers of embeddings of source and target, to which the vocabularies are padded.
+    `excluded`: ids that search never produces, besides start tokens and padding.
+    `zeros`: the target has no start token, because the decoder begins with zeros.
+    `bare`: source sentences have no end token.
+
+    Raise `UserError` for a missing or damaged file, for too many entries, and for a missing special token.
+    """
     source, target = [_entries(folder, side) for side in SIDES]
     start = None if zeros else settings.text("decoder_start_token")
     ends = [settings.text("eos_token", "</s>")]
@@ -131,9 +143,14 @@ def _vocabulary(
     start: str | None = None,
     excluded: Collection[int] = (),
 ) -> Vocabulary:
-    """Return the vocabulary of `entries`, padded to `rows`. Repeated entries and fillers are padding. The
-    first of `ends` that is an entry is the end token. Raise `UserError` for a missing token, or too many
-    entries."""
+    """Return the vocabulary of `entries`, padded to `rows`.
+
+    `ends`: possible end tokens. The first that is an entry is taken.
+    `excluded`: ids that search never produces, besides special tokens and padding.
+
+    Fillers become empty entries, and so does an entry that was there before. Raise `UserError` for a missing
+    special token, or too many entries.
+    """
     ids: dict[str | None, int] = {}
     for i, entry in enumerate(entries):
         is_filler = UNUSED.fullmatch(entry) or entry.startswith(FILLER)

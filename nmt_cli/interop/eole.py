@@ -128,8 +128,8 @@ def read(folder: Path, options: ImportOptions) -> Foreign:
 
 
 def _settings(model: ForeignSettings) -> ForeignSettings:
-    """Return the settings of the model, with those of its parts. Raise `UserError` for an unsupported
-    setting, or if encoder and decoder differ."""
+    """Return the settings of the model together with those of its parts. Raise `UserError` for an unsupported
+    setting, and if encoder and decoder differ in one of `SAME`."""
     common = model.part("embeddings") | model
     decoder, encoder = (common | model.part(name) for name in ("decoder", "encoder"))
     if differing := encoder.differences(decoder, SAME):
@@ -142,8 +142,11 @@ def _settings(model: ForeignSettings) -> ForeignSettings:
 
 
 def _tensors(folder: Path) -> dict[str, Tensor]:
-    """Return the tensors in `folder` by eole's names, without factors of layers that are 1. Tables of
-    positions become matrices. Raise `UserError` if there are no weights."""
+    """Return the tensors in `folder` by eole's names.
+
+    Factors of layers that are 1 are left out. Tables of positions, which have three axes, become matrices.
+    Raise `UserError` if the folder has no weights.
+    """
     tensors: dict[str, Tensor] = {}
     for file in sorted(folder.glob(WEIGHTS)):
         for name, tensor in read_tensors(file).items():
@@ -169,8 +172,11 @@ def _usual_names(arrays: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _config(settings: ForeignSettings, tensors: dict[str, Tensor], joint: bool) -> tuple[ModelConfig, bool]:
-    """Return the architecture, and whether sines and cosines of positions alternate. Remove tables of
-    sinusoids from `tensors`, which have common names. `joint` means that the sides share a vocabulary."""
+    """Return the architecture, and whether sines and cosines of positions alternate.
+
+    `tensors`: by common names. Tables of sinusoids are removed from them, since nmt computes these.
+    `joint`: both sides share a vocabulary.
+    """
     described = weights.architecture(tensors, joint=joint)
     kind = settings.choice("position_encoding_type", POSITION_KINDS, "SinusoidalInterleaved")
     positions, alternating = weights.table_positions(tensors) or ({"positions": kind}, kind != "marian")
@@ -188,8 +194,12 @@ def _config(settings: ForeignSettings, tensors: dict[str, Tensor], joint: bool) 
 
 
 def _expand_attention(tensors: dict[str, Tensor], config: ModelConfig, *, neighbours: bool) -> None:
-    """Repeat keys and values that several heads share. If rotary positions turn `neighbours` together, bring
-    the first channels of all pairs of a head to its front. Leave tensors that do not fit as they are."""
+    """Bring keys, values and rotary channels in `tensors` to our form. A tensor that does not fit stays as it
+    is.
+
+    Keys and values that several heads share are repeated for each head. Where rotary positions turn
+    `neighbours` together, the first channels of all pairs come first in a head.
+    """
     first_half = weights.channel_order(config.d_k).argsort()
     for name, tensor in tensors.items():
         match = PROJECTION.search(name)
@@ -209,8 +219,11 @@ def _expand_attention(tensors: dict[str, Tensor], config: ModelConfig, *, neighb
 def _tokenizers(
     folder: Path, described: ForeignSettings, rows: Mapping[str, int], options: ImportOptions
 ) -> Tokenizers:
-    """Return the tokenisers that the transforms in the settings name, with vocabularies padded to `rows`.
-    Raise `UserError` for a missing or damaged file, an unsupported transform, or a missing language."""
+    """Return the tokenisers that the settings name, with vocabularies padded to `rows`.
+
+    Raise `UserError` for a missing or damaged file, for a transform that nmt does not support, and for an
+    unknown language.
+    """
     names = [name for name in described.list_of("transforms", str) if name not in TRAINING_ONLY]
     kind = next((kind for kind in TRANSFORMS if names == [kind]), None)
     if not kind:
@@ -229,8 +242,11 @@ def _tokenizers(
 
 
 def _vocabulary(words: ForeignSettings, side: str, rows: int) -> Vocabulary:
-    """Return the vocabulary of a side, padded to `rows` entries. Search never produces start tokens, padding
-    and fillers. Raise `UserError` for a missing special token, or more entries than `rows`."""
+    """Return the vocabulary of a side, padded to `rows` entries.
+
+    Search never produces start tokens, padding and fillers. Raise `UserError` for a missing special token,
+    and for more entries than `rows`.
+    """
     entries = ["" if entry.startswith(FILLER) else entry for entry in words.list_of(side, str)]
     specials = words.part("specials")
     tokens = [specials.text(f"{name}_token", token) for name, token in SPECIAL.items()]

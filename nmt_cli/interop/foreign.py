@@ -1,4 +1,7 @@
-"""Describe another toolkit's model in our terms, and write it as a model folder."""
+"""Describe another toolkit's model in our terms, and write it as a model folder.
+
+Foreign means: of another toolkit.
+"""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -55,9 +58,13 @@ class ImportOptions:
     positions: PositionRule | None = None
 
     def languages(self, source: str, target: str, folder: Path) -> tuple[str, str]:
-        """Return the source and target language from the options. If an option is missing, take the model's
-        `source` or `target`, or else the language in the name of `folder`, or at the end of the names of its
-        next two parents, as on the Hub. Raise `UserError`, which names `folder`, if there is none."""
+        """Return the source and the target language. Raise `UserError`, which names `folder`, if one is
+        unknown.
+
+        Each is the first of these that is there: the option, the model's own `source` or `target`, and the
+        language in the name of `folder` or of one of its next two parents. A model that was downloaded from
+        the Hub has its name there.
+        """
         own, *parents = folder.resolve(), *folder.resolve().parents[:2]
         # A parent such as my-old is more often not a pair of languages.
         names = [own.name, *(path.name for path in parents if path.name.count("-") > 1)]
@@ -104,9 +111,16 @@ def foreign_tokenizers(
     begins: tuple[str, ...] = (),
     bare_source: bool = False,
 ) -> Tokenizers:
-    """Return tokenisers for `models`, the contents of SentencePiece models, or codes of subword-nmt if `kind`
-    is "bpe". `languages` are source and target. Equal vocabularies are shared. Other arguments are those of
-    `Recipe`. By default, source entries like ">>de<<" are symbols."""
+    """Return the tokenisers of another toolkit's model.
+
+    `languages`: source and target.
+    `models`: the content of each side's SentencePiece model, or of its codes of subword-nmt if `kind` is
+        "bpe".
+    `sides`: the vocabularies. If they are equal, both sides share one.
+    `symbols`: entries that stay whole in a text. By default, these are source entries such as ">>de<<".
+
+    The other arguments are those of `Recipe`.
+    """
     joint = sides["source"] == sides["target"]
     own = joint and models["source"] != models["target"]
     symbols = symbols or tuple(entry for entry in sides["source"].entries if LANGUAGE_CODE.fullmatch(entry))
@@ -130,9 +144,13 @@ def foreign_vocabulary(
     start: int | None = None,
     never: Iterable[int] = (),
 ) -> Vocabulary:
-    """Return the vocabulary of `entries`, padded to `rows`. Entries with line breaks become empty, because a
-    vocabulary cannot store them. Search produces neither empty entries nor ids in `never`, except `end` and
-    `unknown`. Raise `UserError`, which names `where`, for over `rows` entries, or a repeated one."""
+    """Return the vocabulary of `entries`, padded with empty entries to `rows`, the number of embeddings.
+
+    An entry with a line break becomes empty, because a vocabulary file cannot store it. Search produces
+    neither empty entries nor the ids in `never`. The exceptions are `end` and `unknown`.
+
+    Raise `UserError`, which names `where`, for more entries than `rows`, and for an entry that occurs twice.
+    """
     if len(entries) > rows:
         raise UserError(
             f"{where} has {len(entries):,} entries, but the model has only {rows:,}. Copy it again."
@@ -151,8 +169,8 @@ def check_free(out: Path) -> None:
 
 
 def write(foreign: Foreign, out: Path) -> None:
-    """Write the model folder `out`, completely or not at all, with `train.toml` for further training. The
-    description records the toolkit and its search settings."""
+    """Write the model folder `out`, completely or not at all. It includes `train.toml`, with which `nmt
+    train` continues, and records the toolkit and its search settings."""
     origin: dict[str, Any] = {"imported": foreign.kind}
     if foreign.search:
         origin["search"] = dict(foreign.search)

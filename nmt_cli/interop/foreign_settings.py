@@ -14,7 +14,7 @@ Choice = TypeVar("Choice")
 
 
 class ForeignSettings(Values):
-    """Settings of another toolkit by name. Null counts as missing. Reading a value of the wrong type raises
+    """Settings of another toolkit by name. Null counts as missing. A value of the wrong type raises
     `UserError`, which names `where`."""
 
     absent = (None,)
@@ -33,8 +33,7 @@ class ForeignSettings(Values):
         return UserError(f"{self.where} has no {name}, so nmt does not support this model.")
 
     def part(self, name: str) -> "ForeignSettings":
-        """Return the settings in the mapping `name`, or none if it is missing. Raise `UserError` for another
-        type."""
+        """Return the settings in the table `name`. A missing table has no settings."""
         return ForeignSettings(self.values.get(name) or {}, f"{self.where}: {name}")
 
     def differences(self, other: "ForeignSettings", names: Sequence[str]) -> list[str]:
@@ -47,8 +46,7 @@ class ForeignSettings(Values):
         return 0 if value == other else value
 
     def list_of(self, name: str, kind: type[Choice], default: Sequence[Choice] = ()) -> list[Choice]:
-        """Return a list of items of `kind`, or `default` if it is missing. Raise `UserError` for another
-        type."""
+        """Return a list of items of `kind`, or `default` if it is missing."""
         # An empty list in YAML is an empty text.
         return list(default) if self.found(name) == "" else super().list_of(name, kind, default)
 
@@ -58,15 +56,16 @@ class ForeignSettings(Values):
         return type(actual) is type(value) and bool(actual == value)
 
     def choice(self, name: str, choices: Mapping[str, Choice], default: str) -> Choice:
-        """Return the value that `choices` has for the setting or, if the setting is missing, for `default`.
-        Raise `UserError` if the setting is not a key of `choices`."""
+        """Return the value of `choices` whose key is the setting. A missing setting counts as the key
+        `default`. Raise `UserError` for another key."""
         key = self.text(name, default)
         if key not in choices:
             raise UserError(f"{self.where}: {name} is {key}. nmt supports {', '.join(choices)}.")
         return choices[key]
 
     def demand(self, name: str, *choices: object) -> None:
-        """Raise `UserError` if a setting is present and is not one of `choices`. Null counts as missing."""
+        """Raise `UserError` if a setting has a value that nmt does not support. `choices` are the supported
+        values. A missing setting and null are supported."""
         value = self.values.get(name, choices[0])
         if value is not None and not (isinstance(value, bool | int | float | str) and value in choices):
             supported = " or ".join(map(repr, choices))
@@ -105,13 +104,17 @@ def read_settings(path: Path) -> ForeignSettings:
 
 
 def read_settings_if_any(path: Path) -> ForeignSettings:
-    """Return the settings in a JSON file. If missing, return empty settings. Their errors name the folder."""
+    """Return the settings in a JSON file. If the file is missing, there are none, and errors about them name
+    the folder."""
     return read_settings(path) if path.is_file() else ForeignSettings({}, str(path.parent))
 
 
 def read_ids(path: Path, rows: int) -> dict[str, int]:
-    """Return the id of each piece in a JSON file. Raise `UserError` if the file is missing or damaged, or an
-    id is negative, not below `rows`, or repeated."""
+    """Return the id of each piece in a JSON file, for a model with `rows` entries.
+
+    Raise `UserError` if the file is missing or damaged, if an id is negative or not below `rows`, and if two
+    pieces have the same id.
+    """
     values = read_json(path)
     if not isinstance(values, dict) or not all(type(i) is int for i in values.values()):
         raise UserError(f"{path} is not a vocabulary. Copy it again.")

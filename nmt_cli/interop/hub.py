@@ -72,8 +72,11 @@ def _check_contents(folder: Path, listed: Sequence[Any]) -> None:
 
 
 def check_pushable(name: str) -> None:
-    """Raise `UserError` unless `name` is OWNER/NAME, huggingface_hub is installed, and the user has a token.
-    Send nothing to the Hub."""
+    """Check, without sending anything, that an export could be pushed to `name`.
+
+    Raise `UserError` if `name` is not OWNER/NAME, if huggingface_hub is not installed, or if the user has no
+    token.
+    """
     api = _api(PUSH)
     from huggingface_hub import get_token
     from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]

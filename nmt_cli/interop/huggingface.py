@@ -257,7 +257,8 @@ def _vocabulary(folder: Path, ids: Mapping[str, int], rows: int, **tokens: Any) 
 
 
 def _remove_padding(tensors: dict[str, Tensor], sides: dict[Side, Vocabulary]) -> None:
-    """Remove the last entry of a side if it is padding, which transformers' converter appends."""
+    """Remove the last entry of a side, and its rows in `tensors`, if it is padding. The converter of
+    transformers appends it, and Marian's model had none."""
     tables: dict[Side, set[str]] = {"source": {SOURCE}, "target": {TARGET, OUTPUT, BIAS}}
     for side, names in tables.items():
         entries, never = sides[side].entries, sides[side].never
@@ -328,10 +329,11 @@ Written by `nmt export`. `nmt import` restores the original model.
 
 
 def losses(model: LoadedModel) -> list[str]:
-    """Return a message for each feature of the model that `transformers` lacks, or [].
+    """Return a message for each feature of the model that `transformers` does not support. [] means that it
+    can be exported.
 
-    Positions must be "sinusoidal" and begin at 0. A pre-norm model must have one matrix for everything, as
-    Pegasus has.
+    Positions must be "sinusoidal" and begin at 0. In a pre-norm model, one matrix must serve as both
+    embeddings and the output projection, as in Pegasus.
     """
     config = model.identity.config
     messages = conventions.model_losses(
@@ -392,7 +394,8 @@ def write(model: LoadedModel, folder: Path, precision: str) -> list[str]:
 
 
 def _generation(own: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of `generate` for those of the `own` search settings of a model that it has."""
+    """Return the settings of `generate` that mean the same as `own`, the search settings that the model came
+    with. Those without a counterpart are left out."""
     settings: dict[str, Any] = {}
     if "beam" in own:
         settings["num_beams"] = own["beam"]

@@ -165,8 +165,8 @@ def _read(path: Path, options: ImportOptions) -> Foreign:
 def _weights(path: Path) -> Path:
     """Return the file with the weights: `path` itself, or the only one in the folder `path`.
 
-    A `.bin` counts only if there is no `.npz`, and files of optimisers never do. Raise `UserError` for none
-    or several.
+    A `.bin` counts only if there is no `.npz`. Files with the state of an optimiser never count. Raise
+    `UserError` if there is no file, or more than one.
     """
     files = sorted(path.iterdir()) if path.is_dir() else [path]
     arrays = [file for file in files if file.suffix == ".npz" and not file.name.endswith(OPTIMIZER)]
@@ -223,8 +223,8 @@ def _usual_names(arrays: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _unshared(tensors: dict[str, Tensor], settings: ForeignSettings) -> dict[str, Tensor]:
-    """Return `tensors`, by common names. If `settings` let decoder layers share weights, repeat the weights
-    under the names of each layer."""
+    """Return `tensors`, by common names, with tensors of their own for each decoder layer. `settings` say
+    which layers share the weights of another one."""
     origins = settings.list_of("transformer-tied-layers", int)  # counted from 1
     if not origins:
         return tensors
@@ -294,10 +294,11 @@ def _search(decoder: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _vocabulary_files(folder: Path, decoder: Mapping[str, Any]) -> dict[Side, Path]:
-    """Return the vocabulary file of each side. A single file serves both sides.
+    """Return the vocabulary file of each side in `folder`. A single file serves both sides.
 
-    They are the files in `folder` that `decoder`, the settings of the decoder, names. Otherwise they are
-    found by name: `*vocab*.yml`, else `*vocab*.spm`, else `*.spm`. Raise `UserError` for none, or over two.
+    The settings `decoder` of the decoder may name them. Otherwise these names are tried in order:
+    `*vocab*.yml`, `*vocab*.spm` and `*.spm`. Raise `UserError` if there is no file, or if there are more than
+    two.
     """
     file_names = decoder.get("vocabs")
     files = [folder / str(name) for name in file_names] if isinstance(file_names, list) else []

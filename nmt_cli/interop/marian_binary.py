@@ -73,9 +73,11 @@ def write(path: Path, items: Mapping[str, Array | Rounded]) -> None:
 
 
 def read(path: Path) -> dict[str, Array]:
-    """Return the items by name: floats as stored, int8, and rounded matrices as fp32. Leave out activation
-    scales, which some files contain without a value. Raise `UserError` for a file that is damaged, cut, not
-    of version 1, or laid out for one kind of processor."""
+    """Return the items by name. Rounded matrices become fp32, and other items keep their type.
+
+    Activation scales are left out, because some files have them without a value. Raise `UserError` for a file
+    that is damaged, cut off, not of version 1, or with matrices laid out for one kind of processor.
+    """
     refuse_special(path)
     size = path.stat().st_size
     with path.open("rb") as file:
@@ -95,8 +97,11 @@ def read(path: Path) -> dict[str, Array]:
 
 
 def _headers(file: IO[bytes], size: int, path: Path) -> Iterator[tuple[str, int, tuple[int, ...], int]]:
-    """Yield (name, type, shape, data length) of each item. After each, `file` is where its data begin, and
-    the caller reads them. Raise `UserError` if a number is out of range, or all together exceed `size`."""
+    """Yield the name, type, shape and data length of each item. `size` is that of the file.
+
+    After each one, `file` is at the beginning of the item's data, which the caller has to read. Raise
+    `UserError` if a number is out of range, or if the items are longer than the file.
+    """
 
     def numbers(count: int, kind: str = "<u8") -> list[int]:
         content = file.read(count * int(kind[2:]))
@@ -125,8 +130,11 @@ def _headers(file: IO[bytes], size: int, path: Path) -> Iterator[tuple[str, int,
 
 
 def _array(data: bytes, name: str, kind: int, shape: tuple[int, ...], path: Path) -> Array:
-    """Return the values of an item, in `shape`. Multiply rounded matrices out to fp32. Raise `UserError` if
-    `data` are too short for `shape`, a dimension is not positive, or a multiplier is not."""
+    """Return the values of an item in its `shape`. Rounded matrices are divided by their multiplier, and
+    become fp32.
+
+    Raise `UserError` if `data` are too short for `shape`, or if a dimension or a multiplier is not positive.
+    """
     numbers, stored = math.prod(shape), numpy.dtype(FLOATS.get(kind) or ROUNDED[kind])
     end = numbers * stored.itemsize
     if min(shape, default=1) < 1 or end + (4 if kind in ROUNDED else 0) > len(data):

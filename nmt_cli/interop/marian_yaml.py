@@ -12,8 +12,8 @@ ID = re.compile("[0-9]{1,9}")
 
 
 def settings(text: str, where: str) -> dict[str, Any]:
-    """Return each unindented key with its value or list. Ignore comments, empty lines and nested keys. Raise
-    `UserError`, which names `where` and the line, for any other line."""
+    """Return each key that is not indented, with its value or list. Comments, empty lines and nested keys are
+    ignored. Raise `UserError`, which names `where` and the line, for any other line."""
     entries: dict[str, Any] = {}
     key = ""
     for number, line in enumerate(text.split("\n"), start=1):
@@ -35,8 +35,8 @@ def settings(text: str, where: str) -> dict[str, Any]:
 
 
 def vocabulary(text: str, where: str) -> dict[str, int]:
-    """Return the id of each piece, one per line, with quotes and escapes resolved. Ignore comments. Raise
-    `UserError`, which names `where` and the line, for any other line."""
+    """Return the id of each piece. A line has a piece, which may be quoted, and its id. Comments and empty
+    lines are ignored. Raise `UserError`, which names `where` and the line, for any other line."""
     entries: dict[str, int] = {}
     long_key: str | None = None
     for number, line in enumerate(text.split("\n"), start=1):
