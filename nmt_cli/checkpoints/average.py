@@ -1,4 +1,7 @@
-"""Average models weight by weight. Tensors are read one at a time, so memory is that of one model."""
+"""Average models weight by weight. Tensors are read one at a time, so memory is that of one model.
+
+A part is one of the models of an average.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -81,10 +84,11 @@ def average(
 
 
 def _weights_text(parts: Sequence[Part]) -> str:
-    """Return the origin of the weights for the card: "step 5", or "mean of steps 1, 2".
+    """Return the origin of the weights for the model card.
 
-    Without steps it is "mean of 2 models", or "those of another model". "Moving average (EMA) of weights"
-    replaces "mean" for EMA files.
+    - One checkpoint: "step 5". Several: "mean of steps 1, 2".
+    - Models without steps: "those of another model", or "mean of 2 models".
+    - Files of EMA: "moving average (EMA) of weights" instead of "mean".
     """
     kind = "moving average (EMA) of weights" if parts[0].file == EMA else "mean"
     steps = [part.step for part in parts if part.step is not None]
@@ -96,7 +100,8 @@ def _weights_text(parts: Sequence[Part]) -> str:
 
 
 def common_search(parts: Sequence[Part]) -> dict[str, Any]:
-    """Return {"search": settings} if all models have equal imported search settings, else {}."""
+    """Return {"search": settings} if all models were imported with the same search settings. Otherwise return
+    {}."""
     first, *others = (part.description.get("search") for part in parts)
     return {"search": first} if first and all(search == first for search in others) else {}
 
@@ -161,7 +166,8 @@ def _opened(path: Path) -> Iterator[Any]:
 
 
 def _check_alike(first: Part, part: Part) -> None:
-    """Raise `UserError` if settings, vocabulary, or names, dtypes or shapes of tensors do not match."""
+    """Raise `UserError` if `part` cannot be averaged with `first`: settings, vocabulary, or the names, dtypes
+    or shapes of tensors differ."""
     problem = f"{part.folder} cannot be averaged with {first.folder}"
     config, expected = part.identity.config, first.identity.config
     for key in disagreements(config, expected, "shape", "use"):
@@ -189,11 +195,13 @@ def _entry(part: Part, trained_on: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_replaceable(out: Path, folders: Sequence[Path]) -> None:
-    """Raise `UserError` if `out` is in `folders`, or exists and is neither an empty folder nor an average."""
+    """Raise `UserError` if the average must not be written to `out`: it is one of `folders`, or has content
+    that is not an average."""
     if not out.exists():
         return
     if any(out.samefile(folder) for folder in folders if folder.exists()):
         raise UserError(f"{out} is one of the models to average. Choose another --out.")
+    # A file has the name "", which no average has, so it is refused below.
     names = {path.name for path in out.iterdir()} if out.is_dir() else {""}
     if not names:
         return

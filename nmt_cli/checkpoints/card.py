@@ -92,9 +92,10 @@ NO_FACTS = About()
 
 
 def facts_of(folder: Path, model: LoadedModel) -> About:
-    """Return the recorded scores and licence of the model in `folder`.
+    """Return the scores and the licence that the model in `folder` records.
 
-    The scores of a checkpoint are those of its validation. Raise `UserError` if the record is damaged.
+    A checkpoint that records no scores has those of its validation. Raise `UserError` if the record is
+    damaged.
     """
     try:
         scores = converted(model.description.get(SCORES, {}), Mapping[str, tuple[Score, ...]])
@@ -216,10 +217,10 @@ def _scores(scores: Mapping[str, Sequence[Score]]) -> str:
 
 
 def _data_and_limits(trained_on: Mapping[str, Any], licence: str) -> tuple[str, str]:
-    """Return two paragraphs in Markdown: the corpora with their licence, and the limits of the model.
+    """Return two texts in Markdown: the corpora with their licence, and the limits of the model.
 
-    The corpora are those of the training record, or "Unknown." without a readable one. The limits say that
-    long lines are split only if the record has the length.
+    `trained_on` is the training record. Without readable corpora in it, the first text says that they are
+    unknown. The limits mention the length at which lines are split, if the record has it.
     """
     try:
         inputs = [

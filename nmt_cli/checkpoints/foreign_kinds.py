@@ -69,10 +69,11 @@ def remedy(kind: ForeignKind, path: Path) -> str:
 
 
 def foreign_kind(path: Path) -> ForeignKind | None:
-    """Return the kind of the model of another toolkit at `path`, a file or folder, or None.
+    """Return the toolkit or format of the model at `path`, a file or a folder. For a model of nmt and for
+    anything else, return None.
 
-    A folder may have a description of Hugging Face, but weights in another format only. Then it is of that
-    format.
+    A folder may have a description of Hugging Face beside weights in another format only. Then the result is
+    that format.
     """
     files = [path, *(path.iterdir() if path.is_dir() else ())]
     kinds = {_kind_of_file(file) for file in files} - {None}

@@ -160,7 +160,10 @@ def _without_weights(identity: Identity) -> Transformer:
 
 
 def _shapes(identity: Identity) -> dict[str, Sequence[int]]:
-    """Return the shape of each weight by name. Build only one layer each of encoder and decoder."""
+    """Return the shape of each weight of the model by name.
+
+    Only one layer of each stack is built, since all layers have the same shapes.
+    """
     config = identity.config
     layers = {"encoder": config.encoder_layers, "decoder": config.decoder_layers}
     first = replace(identity, config=replace(config, encoder_layers=1, decoder_layers=1))
@@ -216,10 +219,10 @@ def read_identity(folder: Path, description: Mapping[str, Any]) -> Identity:
 
 
 def shareable(trained_on: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a training record without what may name users, projects, files and commands.
+    """Return a training record without what may name users, projects, files and commands: the folders of its
+    files, and the filters of its corpora.
 
-    These are the folders of its files and the filters of its corpora. A record of another form is returned
-    as it is.
+    A model folder is shared with its record. A record of another form is returned as it is.
     """
     try:
         inputs = [
@@ -234,10 +237,11 @@ def shareable(trained_on: Mapping[str, Any]) -> dict[str, Any]:
 
 @torch.no_grad()
 def load_weights(model: Transformer, tensors: Mapping[str, Tensor], path: Path) -> None:
-    """Copy `tensors` by name into `model` as fp32.
+    """Copy `tensors` by name into `model`, as fp32.
 
-    If `model` is on PyTorch's meta device, `tensors` become its weights without a copy. Raise `UserError` if
-    names, shapes or dtypes do not fit, or if a value is not finite.
+    For a model on PyTorch's meta device, which has no memory, `tensors` become its weights without a copy.
+    Raise `UserError`, which names the file `path`, if names, shapes or dtypes do not fit, or if a value is
+    not finite.
     """
     parameters = weights(model)
     _refuse_other_shapes(_shapes_of(parameters), _shapes_of(tensors), path)

@@ -138,8 +138,8 @@ def read_state(folder: Path) -> dict[str, Any]:
 
 
 def _check_progress(state: Values) -> None:
-    """Raise the error of `state` for a count, duration or score that cannot be. Unknown keys can have any
-    value, because newer versions may add some."""
+    """Raise the error of `state` if a count, a duration or a score in it is impossible. Unknown keys may have
+    any value, because newer versions may add some."""
     for name in ("step", "epoch", "batch", "bad_in_a_row"):
         state.integer(name, 0, COUNT)
     for name in ("seconds", "device_seconds"):
@@ -166,14 +166,18 @@ def _steps(table: Values) -> Iterator[str]:
 
 
 def point(run: Path, name: str, folder: Path) -> None:
-    """Create or replace, atomically, the relative link `name` in `run` to the checkpoint `folder`. If the
-    file system has no links, only give a `Caution`."""
+    """Create or replace the relative link `name` in `run`, which points to the checkpoint `folder`.
+
+    It is replaced atomically, so that readers always find one. If the file system has no links, give a
+    `Caution` instead.
+    """
     fresh = run / f".{name}.new"
     fresh.unlink(missing_ok=True)
     try:
         # A relative link, so that a run can be moved.
         fresh.symlink_to(folder.relative_to(run))
     except OSError as error:
+        # Azure's blobs and Google Drive in Colab have no links either.
         if error.errno not in (errno.EPERM, *UNSUPPORTED):  # FAT gives EPERM
             raise
         problem = f"the file system of {run} has no links ({error.strerror})"
@@ -194,7 +198,8 @@ def sweep(run: Path) -> None:
 
 
 def set_copies_aside(run: Path) -> dict[Path, Path]:
-    """Rename `best` and `last`, if folders and not links, to names like "best.1". Return new paths by old."""
+    """Rename `best` and `last` to names like "best.1" where they are folders instead of links, as after a
+    copy of the run. Return the new path of each."""
     folders = (run / BEST, run / LAST)
     moved = {folder: unused(folder) for folder in folders if folder.is_dir() and not folder.is_symlink()}
     for folder, now in moved.items():

@@ -1,4 +1,8 @@
-"""Read and write tensors and descriptions. Reading verifies them and never runs code."""
+"""Read and write tensors and descriptions. Reading verifies them and never runs code.
+
+A description is a JSON file of a folder with a checksum. It covers other files: it has their sizes and
+hashes.
+"""
 
 import errno
 import hashlib
@@ -54,10 +58,10 @@ def tensor_shapes(path: Path) -> dict[str, list[int]]:
 
 @contextmanager
 def plain_errors(path: Path) -> Iterator[None]:
-    """In the block, replace errors of safetensors by clear ones that name `path`.
+    """Replace errors of safetensors in the block by clear ones that name `path`.
 
-    Raise `OSError` if the message has an error number of the system, and if `path` is missing. Otherwise
-    raise `UserError` that the file is damaged.
+    An error of the system becomes an `OSError` with its number, and a missing file a `FileNotFoundError`. All
+    others become a `UserError` about a damaged file.
     """
     try:
         yield
@@ -69,13 +73,15 @@ def plain_errors(path: Path) -> Iterator[None]:
 
 
 def _of_system(error: Exception, path: Path) -> OSError | None:
-    """Return the `OSError` whose number the message has, as in "(os error 28)", or None without number."""
+    """Return the `OSError` for the number in a message of safetensors, such as "(os error 28)". Return None
+    if the message has no number."""
     number = re.search(r"(?:os error |: [A-Z][a-z ]+\()(\d+)\)", str(error))
     return OSError(int(number[1]), os.strerror(int(number[1])), str(path)) if number else None
 
 
 def write_description(folder: Path, name: str, description: Mapping[str, Any], covers: list[str]) -> None:
-    """Write `description` to JSON file `name`, with a checksum, and sizes and hashes of files in `covers`."""
+    """Write `description` to the JSON file `name` in `folder`, with a checksum, and with the sizes and hashes
+    of the files named in `covers`."""
     files = {covered: size_and_hash(folder / covered) for covered in covers}
     complete = {**description, "files": files}
     text = json.dumps({**complete, "sha256": _digest(complete)}, indent=1, ensure_ascii=False)
