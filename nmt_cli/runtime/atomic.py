@@ -172,9 +172,10 @@ def _beside(target: Path, purpose: str) -> Path:
 
 
 def _lock(staging: Path, out: Path) -> int:
-    """Lock `staging`, and return the open descriptor that holds the lock until it is closed.
+    """Lock the folder `staging`, and return the open descriptor. Closing it releases the lock.
 
-    Raise `UserError` that names `out` if another run holds the lock, or has replaced the folder.
+    Raise `UserError`, which names `out`, if another run has the lock, or has replaced the folder in the
+    meantime.
     """
     lock = os.open(staging, os.O_RDONLY)
     try:
@@ -233,12 +234,16 @@ def exchanged(folder: Path, other: Path) -> bool:
 
 @contextmanager
 def file_written_whole(path: Path) -> Iterator[BinaryIO]:
-    """Yield a binary file that replaces `path`, if the block ends without an error.
+    """Yield a binary file that replaces `path` if the block ends without an error.
 
-    After an error, `path` is unchanged and nothing else is left. The new file has the permissions of the old
-    one. It is compressed if the name of `path`, after links, ends in .gz. A pipe or a device is written to
-    directly. First remove unfinished files of killed processes. Raise `UserError` if the file can't be
-    created or the disk is full.
+    After an error, `path` is unchanged, and nothing else is left.
+
+    - The new file has the permissions of the old one.
+    - It is compressed if its name, after symbolic links, ends in .gz.
+    - A pipe or a device cannot be replaced, and is written to directly.
+
+    Unfinished files of killed processes are removed first. Raise `UserError` if the file can't be created, or
+    if the disk is full.
     """
     if path.exists() and not path.is_file():
         with reporting_full_disk(path), _opened(path, path) as raw, _compressed(raw, resolved(path)) as file:
@@ -327,9 +332,10 @@ def temporary_folder(prefix: str, parent: Path | None = None) -> Iterator[Path]:
 
 
 def _remove_unlocked(folder: Path) -> None:
-    """Remove a folder that was last changed over `SECONDS_TO_LOCK` ago. Leave a younger one.
+    """Remove a folder that a killed process left. A folder that was changed in the last `SECONDS_TO_LOCK`
+    stays.
 
-    Raise `OSError` if the folder can't be opened, or if an old one is locked.
+    Raise `OSError` if the folder is in use, which its lock shows, or can't be opened.
     """
     lock = os.open(folder, os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY)
     try:

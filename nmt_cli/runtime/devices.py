@@ -27,10 +27,15 @@ Precision = Literal["fp32", "fp16", "bf16", "int8"]
 
 
 def usable_devices(kind: str | torch.device) -> list[torch.device]:
-    """Return the devices that `kind` names: the CPU for "cpu", all GPUs for "cuda", one for "cuda:1".
+    """Return the devices that `kind` names, for which this PyTorch has code.
 
-    "auto" is all GPUs, or the CPU if there is none. GPUs for which this PyTorch has no code are left out,
-    with one warning. Raise `UserError` for a GPU that the machine does not have, and for anything else.
+    - "cpu": the CPU.
+    - "cuda": all GPUs.
+    - "cuda:1": this GPU.
+    - "auto": all GPUs, or the CPU if there is none.
+
+    GPUs without code are left out, with one warning. Raise `UserError` for a GPU that the machine does not
+    have or that has no code, and for any other `kind`.
     """
     named = _named(kind)
     if named and named.type == "cpu":
@@ -169,8 +174,12 @@ def processor_name() -> str:
 
 
 def training_precisions(device: torch.device) -> list[str]:
-    """Return the number formats for training: fp32, fp16 on a GPU, and bf16 except on a GPU without bf16. A
-    GPU with bf16 also has tf32."""
+    """Return the number formats in which a device can train.
+
+    - A CPU: fp32 and bf16.
+    - A GPU with bf16: fp32, tf32, fp16 and bf16.
+    - Another GPU: fp32 and fp16.
+    """
     if not is_gpu(device):
         return ["fp32", "bf16"]
     bf16 = torch.cuda.is_bf16_supported(including_emulation=False)
@@ -178,8 +187,8 @@ def training_precisions(device: torch.device) -> list[str]:
 
 
 def usual_training_precision(device: torch.device) -> str:
-    """Return the default number format of training: bf16 on a GPU, or fp16 without bf16. On a CPU, return
-    bf16 if it is faster than fp32 there, else fp32."""
+    """Return the default number format of training: bf16 on a GPU that has it, and on a CPU that trains
+    faster with it. Otherwise it is fp16 on a GPU, and fp32 on a CPU."""
     # The last one is bf16 if available, which needs no loss scale.
     if is_gpu(device) or torch_private.trains_faster_in_bf16():
         return training_precisions(device)[-1]

@@ -15,8 +15,8 @@ MAX_BYTES = 1 << 28
 
 
 def read_ordinary(path: Path) -> bytes:
-    """Return a file's content. Raise `UserError` for a pipe, device or folder, for a name that no file can
-    have, or over `MAX_BYTES`."""
+    """Return a file's content. Raise `UserError` for a pipe, a device or a folder, for more than `MAX_BYTES`,
+    and for a name that no file can have."""
     try:
         descriptor = os.open(
             path, os.O_RDONLY | os.O_NONBLOCK
@@ -51,8 +51,11 @@ def read_if_exists(path: Path) -> bytes:
 
 @contextmanager
 def ordinary(path: Path) -> Iterator[str]:
-    """Yield a printable name in valid UTF-8 for the file `path`, as some libraries require. The name is
-    `path` or, within the block, a name in /dev/fd. Raise `UserError` for a pipe, a device or a folder."""
+    """Yield a name for the file `path` that is printable and valid UTF-8, since some libraries take no other.
+
+    It is `path`, or else a name in /dev/fd, which exists during the block. Raise `UserError` for a pipe, a
+    device or a folder.
+    """
     refuse_special(path)
     if str(path).isprintable():  # False for bytes that are not valid UTF-8
         yield str(path)

@@ -35,8 +35,8 @@ def take_lock(descriptor: int, folder: Path) -> None:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Hold the lock on a folder in the block. First wait until no other process or thread holds it. Without
-    locks in the file system, do not wait."""
+    """Hold the lock on a folder in the block, and wait until no other process or thread holds it. On a file
+    system without locks, the block runs at once."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         try:

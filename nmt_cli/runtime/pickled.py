@@ -50,8 +50,9 @@ class Inert:
 def read_pickled(path: Path) -> Any:
     """Return the value in a pickled file, with tensors on the CPU. No code of the file is run.
 
-    Raise `UserError` if the file is damaged, asks to run code, or names over `MAX_CLASSES` classes. Files of
-    PyTorch before 1.6 have no checksums, so some damage goes unnoticed.
+    Objects of a known toolkit become `Inert`. Raise `UserError` if the file is damaged, names any other
+    class, or names more than `MAX_CLASSES`. Files of PyTorch before 1.6 have no checksums, so some damage
+    goes unnoticed.
     """
     refuse_special(path)
     with path.open("rb") as file:

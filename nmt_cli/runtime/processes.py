@@ -1,4 +1,8 @@
-"""Child processes: tasks shared among workers with results in order, and how each child starts and ends."""
+"""Child processes: tasks shared among workers with results in order, and how each child starts and ends.
+
+A crew is a group of workers, processes that compute the results of tasks. A forked process begins as a copy
+of this one, a spawned process from scratch.
+"""
 
 import mmap
 import multiprocessing
@@ -95,10 +99,11 @@ StartMethod = Literal["fork", "spawn"]
 def child(
     start: StartMethod, target: Callable[..., object], *arguments: object
 ) -> Iterator[tuple[BaseProcess, Connection]]:
-    """Start a process that calls `target` with its end of a pipe and `arguments`. Yield it and our end.
+    """Start a process that calls `target` with its end of a pipe and `arguments`. Yield the process and our
+    end.
 
-    A spawned process gets the arguments pickled. The end of the block kills the process and closes the pipe.
-    A forked copy of this process that leaves the block kills nothing.
+    A spawned process gets the arguments pickled. At the end of the block, the process is killed and the pipe
+    closed. A forked copy of this process may leave the block too. It kills nothing.
     """
     context: Any = multiprocessing.get_context(start)
     owner = os.getpid()

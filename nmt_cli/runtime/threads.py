@@ -65,11 +65,11 @@ def restored_threads() -> Iterator[None]:
 
 
 def in_threads(work: Callable[[int, int], object], count: int) -> None:
-    """Call `work(first, end)` for consecutive parts of `range(count)` in parallel, and wait.
+    """Call `work(first, end)` for consecutive parts of `range(count)` in parallel, and wait for all.
 
-    There are as many parts as PyTorch has threads, and at most `count`. The calling thread does the first. A
-    `count` of 0 is one call `work(0, 0)`. `work` must release Python's lock, or nothing is parallel. An error
-    is raised even if parts still run.
+    There are as many parts as PyTorch has threads, but at most `count`. Without anything to do, there is one
+    call `work(0, 0)`. `work` must release Python's lock, or nothing is parallel. If a part fails, its error
+    is raised, perhaps while other parts still run.
     """
     import torch
 

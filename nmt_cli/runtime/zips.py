@@ -66,9 +66,11 @@ def check_whole(path: Path) -> None:
 
 
 def refuse_hostile(path: Path, members: Sequence[zipfile.ZipInfo]) -> None:
-    """Raise `UserError` for a path outside the archive, a link, a device, an encrypted member or a zip bomb.
+    """Raise `UserError` for a member that could do harm: a path outside the archive, a link, a device, an
+    encrypted file or a zip bomb.
 
-    A bomb is a member, or all together, with more than `SMALL` bytes and `DENSEST` times its compressed size.
+    A bomb has more than `SMALL` bytes, and more than `DENSEST` times its compressed size. All members
+    together must not be one either.
     """
     for info in members:
         name = PurePosixPath(info.filename)

@@ -78,10 +78,13 @@ class KernelFiles:
     """Files of compiled code in one folder, named by a hash of all sources and of the environment."""
 
     def __init__(self, chosen: str, environment: object) -> None:
-        """Find or create a folder: in `chosen`, if not empty, in the package, or in the user's cache.
+        """Find or create the folder for compiled code.
 
-        Prefer a trusted folder that exists. The folder's name depends on sources and `environment`. Raise
-        `OSError` with reasons and remedies if no folder can be used.
+        It is in `chosen`, in the package or in the user's cache. The first of them with a folder that can be
+        trusted is taken, and otherwise the first in which one can be created. The folder's name depends on
+        the sources and on `environment`, so that changed code is compiled again.
+
+        Raise `OSError` with reasons and remedies if no folder can be used.
         """
         own_cache = PACKAGE / "runtime" / "kernels" / "__pycache__"
         name = f"{PREFIX}{digest_of_sources(environment, SOURCES)}"
@@ -114,8 +117,12 @@ class KernelFiles:
             file.write(hashlib.sha256(content).digest() + content)
 
     def claim(self, name: str, seconds: float = CLAIM_SECONDS) -> bool:
-        """Claim a name for this process, until `release` or the end of the process. If another process has
-        claimed it, wait up to `seconds`. Return whether it is claimed: False at once without locks."""
+        """Claim `name` for this process, until `release` or the end of the process. Return whether it is
+        claimed.
+
+        If another process has claimed it, wait up to `seconds`. On a file system without locks, the result is
+        False at once.
+        """
         deadline = time.monotonic() + seconds
         try:
             if self._claims is None:
@@ -143,9 +150,10 @@ def _offset(name: str) -> int:
 
 
 def _problem(folder: Path, missing: str = "No such folder") -> str:
-    """Return why compiled code in this folder is not trusted, and the remedy, or "" if it is trusted.
+    """Return why compiled code in `folder` can't be trusted, with a remedy, or "" if it can. Loading code
+    runs it, so only the user and root may be able to write there.
 
-    Loading code runs it, so only the user and root may write. `missing` is why there may be no folder.
+    `missing`: the reason to name if there is no folder.
     """
     try:
         status = folder.lstat()  # the owner of a link could change its target after this check
