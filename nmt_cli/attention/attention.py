@@ -30,9 +30,12 @@ def attend_projected(
 ) -> Tensor:
     """Compute attention within each segment of a ragged batch. Return [T, H, V] in the dtype of the queries.
 
-    `parts_of` explains `projections`: queries [T, H x K], keys [S, H x K], values [S, H x V]. `q` and `k` are
-    the layouts of queries and keys. A query without keys gets zeros. Without gradients and in one CPU thread,
-    the bits of a segment do not depend on other segments. On a CPU, raise `ValueError` as `_check` does.
+    `projections`: queries [T, H x K], keys [S, H x K] and values [S, H x V], in one, two or three matrices,
+        as `parts_of` explains.
+    `q`, `k`: the layouts of queries and keys.
+
+    A query without keys gets zeros. Without gradients and in one CPU thread, the bits of a segment do not
+    depend on the other segments. On a CPU, raise `ValueError` as `_check` does.
     """
     q_THK, k_SHK, v_SHV = parts_of(projections, heads)
     kind = implementation(q_THK.device, heads.keys, heads.values, q_THK.dtype)
@@ -52,10 +55,8 @@ def attend_projected(
 
 
 def _check(q: Layout, k: Layout, options: Options) -> None:
-    """Raise `ValueError` if the numbers of segments of `q` and `k` differ, or if dropout has no seed.
-
-    If `q` and `k` do not share their `starts`, also raise `ValueError` for causal order or a window.
-    """
+    """Raise `ValueError` for arguments that do not fit together: layouts with other numbers of segments,
+    dropout without a seed, and causal order or a window between two layouts."""
     if len(q.starts) != len(k.starts):
         raise ValueError(f"q holds {len(q.starts) - 1} segments, but k holds {len(k.starts) - 1}")
     if (options.causal or options.window) and q.starts is not k.starts:
@@ -77,9 +78,11 @@ def fits(key_width: int, value_width: int, dtype: torch.dtype) -> bool:
 
 
 def seen_by(rows: Rows, seen_BNM: Tensor, dtype: torch.dtype, bias_BHM: Tensor | None = None) -> Masked:
-    """Return the nodes that each row of a step attends to, for matrix products in `dtype`.
+    """Return the nodes that each row of a decoding step attends to.
 
-    `seen_BNM` is a mask of the first M cached nodes. N may be 1 for all slots. Add `bias_BHM` to scores.
+    `seen_BNM`: a mask of the first M cached nodes. N may be 1 if it is the same for all slots.
+    `dtype`: that of matrix products.
+    `bias_BHM`: numbers to add to the scores.
     """
     return Masked.of(rows, seen_BNM, dtype, PART.get(seen_BNM.device.type, 0), bias_BHM)
 
@@ -87,11 +90,12 @@ def seen_by(rows: Rows, seen_BNM: Tensor, dtype: torch.dtype, bias_BHM: Tensor |
 def attend_newest(
     projected_RC: Tensor, heads: Heads, nodes_RH: Tensor, keys_BHMK: Tensor, values_BHMV: Tensor, seen: Masked
 ) -> Tensor:
-    """Store the new keys and values of R rows in the cache. Return the attention of each row, [R, H x V].
+    """Store the new keys and values of R rows in the cache, and return the attention of each row, [R, H x V].
 
-    A row of `projected_RC` is a query, a key and a value. nodes_RH[r, h] is the index of its new node among
-    the B x H x M cached ones. `seen` must include the new nodes. If `projected_RC` has more rows than
-    `nodes_RH`, the last rows are dummies. Nothing of them is stored, and their results have no meaning.
+    `projected_RC`: a row is a query, a key and a value. Rows after those of `nodes_RH` are dummies: nothing
+        of them is stored, and their results have no meaning.
+    `nodes_RH`: for each row and head, the index of its new node among the B x H x M cached ones.
+    `seen`: the nodes that each row attends to, the new ones included.
     """
     query_RHK, key_RHK, value_RHV = parts_of([projected_RC], heads)
     for new_RHC, cached_BHMC in ((key_RHK, keys_BHMK), (value_RHV, values_BHMV)):

@@ -86,10 +86,11 @@ def _attend(
     drop: float,
     seed: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
-    """Return the output [T, H, V] and, for the backward pass, log2 of the softmax's divisors [T, H].
+    """Return the output [T, H, V], and log2 of the softmax's divisors [T, H], which the backward pass needs.
 
-    heads: the values of `Heads`.
-    batch: the tensors of `Indices`, then `Groups.counts`. A custom operator takes no named tuples.
+    `heads`: the values of `Heads`.
+    `batch`: the tensors of `Indices`, then `Groups.counts`. They are lists, because a custom operator takes
+        no named tuples.
     """
     q_THK, k_SHK, v_SHV = parts_of(map(_dense, projections), Heads(*heads))
     out_THV, lse_TH = _outputs(q_THK, heads)
@@ -118,7 +119,11 @@ def _attend_backward(
     drop: float,
     seed: Tensor | None,
 ) -> list[Tensor]:
-    """Return the gradients of the projections. `d_out_THV` is the output's, `lse_TH` is from `_attend`."""
+    """Return the gradient of each of `projections`.
+
+    `d_out_THV`: the gradient of the output.
+    `lse_TH`: the second result of `_attend`.
+    """
     gradients = [x.new_empty(x.shape) for x in projections]
     q_THK, k_SHK, v_SHV = parts_of(map(_dense, projections), Heads(*heads))
     dq_THK, dk_SHK, dv_SHV = parts_of(gradients, Heads(*heads))
@@ -144,12 +149,13 @@ def _plan(counts: Tensor, q_THK: Tensor, v_SHV: Tensor) -> tuple[list[Tiles], Bl
 
 
 def plan(counts: Tensor, width: int, element_size: int, shared: int) -> tuple[list[Tiles], Blocks | None]:
-    """Return the launches for groups that fit a tile, and the launch for groups in blocks or None.
+    """Return the launches for groups that fit a tile, and the launch for the others, which are computed in
+    blocks, or None without any.
 
-    counts: `Groups.counts`, on the host.
-    width: channels of a head, as a power of two.
-    element_size: bytes of a channel.
-    shared: bytes of shared memory that a program may use.
+    `counts`: `Groups.counts`, on the host.
+    `width`: channels of a head, as a power of two.
+    `element_size`: bytes of a channel.
+    `shared`: bytes of shared memory that a program may use.
     """
     *borders, queries, keys = counts.tolist()
     rows = TILE_BYTES // (width * element_size)
@@ -167,6 +173,7 @@ def plan(counts: Tensor, width: int, element_size: int, shared: int) -> tuple[li
     if first == end:
         return tiles, None
     block, warps = min(rows, LARGEST_BLOCK), min(MAX_WARPS, BLOCK_WARPS * more_warps)
+    # Heads of 128 channels would need 108,544 bytes in the backward pass. RTX 30, 40 and 50 have 101,376.
     stages = STAGES if STAGED_TILES * block * width * element_size <= shared else STAGES - 1
     options = {"first": first, "BLOCK": block, "num_warps": warps, "num_stages": stages}
     return tiles, Blocks(end - first, triton.cdiv(queries, block), triton.cdiv(keys, block), options)

@@ -80,9 +80,15 @@ def backward_queries(
     K: tl.constexpr, V: tl.constexpr, PADDED_K: tl.constexpr, PADDED_V: tl.constexpr,
     BLOCK: tl.constexpr, BANDED: tl.constexpr, DROPOUT: tl.constexpr,
 ):  # fmt: skip
-    """Write the gradient `dq`, and `delta` [T, heads] for `backward_keys`: the sums of weights * d_weights.
+    """Write the gradient `dq`. Also write `delta` [T, heads], which `backward_keys` needs: for each query and
+    head, the sum of weights * d_weights over the keys.
 
-    The sums of out * d_out would be equal and save a pass over the keys, but `out` was rounded.
+    The sum of out * d_out is the same and would save a pass over the keys, but `out` was rounded.
+
+    `lse`: from `forward`. `d_out` is the gradient of `out`.
+    `first`: the first group of this launch.
+    `back`, `ahead`: the numbers of keys before and after its position that a query sees, if BANDED.
+    `threshold`, `amplified`: for `dropped`.
     """
     q_start, q_rows, k_start, k_rows = range_of(indices.ranges, first + tl.program_id(0) // heads)
     head, begin = tl.program_id(0) % heads, tl.program_id(1) * BLOCK
@@ -132,7 +138,11 @@ def backward_keys(
     K: tl.constexpr, V: tl.constexpr, PADDED_K: tl.constexpr, PADDED_V: tl.constexpr,
     BLOCK: tl.constexpr, BANDED: tl.constexpr, DROPOUT: tl.constexpr,
 ):  # fmt: skip
-    """Write the gradients `dk` and `dv`. Weights are [keys, queries], so that none is transposed."""
+    """Write the gradients `dk` and `dv`. `delta` is from `backward_queries`, and the other arguments are
+    those of it.
+
+    Weights are [keys, queries] here, so that no tile has to be transposed.
+    """
     q_start, q_rows, k_start, k_rows = range_of(indices.ranges, first + tl.program_id(0) // heads)
     head, begin = tl.program_id(0) % heads, tl.program_id(1) * BLOCK
     if begin >= k_rows:

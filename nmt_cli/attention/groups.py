@@ -1,4 +1,7 @@
-"""The plan of the fused kernels: groups of neighbouring segments that share a tile."""
+"""The plan of the fused kernels: groups of neighbouring segments that share a tile.
+
+A tile is the block of queries or keys that one program of a kernel computes at once.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,11 @@ class Groups:
 
     @classmethod
     def of(cls, q_starts: NDArray[np.int32], k_starts: NDArray[np.int32]) -> Groups:
-        """Return groups: neighbours of at most 64 queries and 64 keys together, and larger segments alone."""
+        """Return the groups of segments whose queries and keys begin at `q_starts` and `k_starts`.
+
+        Neighbours with at most 64 queries and 64 keys together are a group. A larger segment is a group
+        alone.
+        """
         segments = len(q_starts) - 1
         q_ends, k_ends = (x.searchsorted(x[:-1] + ROWS[0], "right") - 1 for x in (q_starts, k_starts))
         # The maximum gives a segment with too many rows its own group.
@@ -68,7 +75,10 @@ def grouped(layout: Layout, partner: Layout | None = None) -> Layout:
 
 
 def groups_of(q: Layout, k: Layout) -> Groups:
-    """Return the groups stored in `q`, or new ones. Only in self-attention, `q` and `k` share `starts`."""
+    """Return the groups of queries `q` with keys `k`: those stored in `q`, or else new ones.
+
+    In self-attention, and only there, both layouts share one tensor `starts`.
+    """
     to_itself = q.starts is k.starts
     groups = q.groups if to_itself else q.pair_groups
     if groups is None:

@@ -29,6 +29,7 @@ def attend(
 ) -> Tensor:
     """Compute attention on padded copies. Arguments and result are those of `plain_attention.attend`."""
     if not (q_THK.shape[0] and k_SHK.shape[0]):
+        # A sum of nothing, so that the result still has gradients, which are zeros.
         zero = q_THK[:0].sum() + k_SHK[:0].sum() + v_SHV[:0].sum()
         return q_THK.new_zeros((*q_THK.shape[:2], v_SHV.shape[2])) + zero
     if options.window and q.longest >= BLOCKS * (_block(options.window) + options.window):
@@ -69,7 +70,8 @@ def _block(window: int) -> int:
 def _attend_in_blocks(
     q_THK: Tensor, k_THK: Tensor, v_THV: Tensor, layout: Layout, options: Options
 ) -> Tensor:
-    """Return [T, H, V]: attention in small windows. A block of M queries reads only N keys."""
+    """Return [T, H, V]: self-attention in a window much smaller than the sentences. A block of M queries
+    reads only the N keys that one of them may see."""
     size, heads = _block(options.window), q_THK.shape[1]
     back, ahead = options.back, options.ahead
     blocks = -(-layout.longest // size)
@@ -123,7 +125,8 @@ def padded(x_THD: Tensor, layout: Layout) -> Tensor:
 
 
 def _alone(layout: Layout, tokens: int) -> bool:
-    """Return whether views suffice: for a single segment of all tokens, without gradients or compilation."""
+    """Return whether a view can replace the padded copy. This is so for a single segment with all tokens,
+    without gradients and outside of torch.compile."""
     plain = not (torch.is_grad_enabled() or torch.compiler.is_compiling())
     return plain and len(layout.lengths) == 1 and layout.longest == tokens
 
@@ -135,9 +138,10 @@ def _padded_rows(layout: Layout, heads: int, longest: int) -> Tensor:
 
 
 def _rows(x_THD: Tensor) -> tuple[Tensor, int]:
-    """Return a matrix with a row per head and token, and the number of rows from token to token.
+    """Return a matrix with a row for each head and token, and the number of rows from one token to the next.
 
-    A part of a packed projection is not copied. Rows of other parts then lie between its tokens.
+    A part of a packed projection, such as the keys, is a view without a copy. Then rows of the other parts
+    are between its tokens.
     """
     tokens, heads, width = x_THD.shape
     if torch.compiler.is_compiling():  # fused tensors have no memory to view differently

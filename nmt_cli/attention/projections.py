@@ -15,9 +15,11 @@ class Heads(NamedTuple):
 
 
 def parts_of(projections: Iterable[Tensor], heads: Heads) -> list[Tensor]:
-    """Return queries, keys and values, each a view [tokens, heads, channels], of one to three matrices.
+    """Return queries, keys and values as views [tokens, heads, channels] of one to three matrices.
 
-    One matrix holds queries, keys and values. Two hold queries, and keys with values. Three hold one each.
+    - One matrix has all three side by side, as self-attention computes them.
+    - Two have queries, and keys with values, as in attention to the source.
+    - Three have one each.
     """
     widths = [heads.keys, heads.keys, heads.values]
     parts: list[Tensor] = []
@@ -35,10 +37,14 @@ def by_head(x_TC: Tensor, heads: int) -> Tensor:
 
 
 def turned(projected_TC: Tensor, heads: Heads, waves_TK: Tensor) -> Tensor:
-    """Return queries, keys and values with rotary positions: turn pairs of channels of queries and keys.
+    """Return queries, keys and values with rotary positions: pairs of channels of queries and keys are turned
+    by an angle.
 
-    Channels i and i + K / 2 of a head are a pair. The sine of its angle is column 2i of `waves_TK`, and the
-    cosine is column 2i + 1. Compute in the dtype of `waves_TK`.
+    `projected_TC`: queries, keys and values of all heads side by side.
+    `waves_TK`: for the angle of pair i, the sine in column 2i and the cosine in column 2i + 1. They decide
+        the dtype of the computation.
+
+    Channels i and i + K / 2 of a head are pair i.
     """
     ends = 2 * heads.number * heads.keys
     pairs = projected_TC[:, :ends].unflatten(1, (2 * heads.number, 2, heads.keys // 2))  # type: ignore[no-untyped-call]

@@ -25,10 +25,12 @@ def r_drop_rows(
     rows: RowLosses,
     r_drop: float,
 ) -> None:
-    """Compute `RowLosses` of both draws: half of their R-Drop losses and NLLs.
+    """Compute `RowLosses` with R-Drop, for rows that are pairs of draws: half of each draw's loss and NLL, so
+    that a pair of rows adds up to the loss of the token.
 
-    On a CPU, Numba computes fp32 and bf16. Otherwise, `rows` computes the cross-entropy, and PyTorch the
-    divergence of the draws. `r_drop` is the weight of the divergence.
+    `rows`: computes the cross-entropy where Numba has no kernel: on a GPU, and in other types than fp32 and
+        bf16. PyTorch then computes the divergence.
+    `r_drop`: the weight of the divergence.
     """
     compiles = logits_CV.device.type == "cpu" and logits_CV.dtype in (torch.float32, torch.bfloat16)
     if compiles and (kernels := compiled_kernels("loss.cpu_r_drop")):

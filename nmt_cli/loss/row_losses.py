@@ -61,7 +61,7 @@ def plain_rows(
     grad_scale: Tensor | None,
     gradient: bool,
 ) -> None:
-    """Compute `RowLosses` for any dtype by PyTorch operations. `logits_CV` may be overwritten."""
+    """Compute `RowLosses` for any dtype by PyTorch's operations."""
     z_CV = logits_CV.to(losses_2C.dtype)
     counts_C = targets_C != IGNORED
     # IGNORED is not an index. Index 0 replaces it, and its results are discarded.

@@ -38,11 +38,14 @@ class DecodingCache(TokenTree):
     def step(
         self, rows_R: Tensor, window: int, dtype: torch.dtype, relative: RelativeBias | None = None
     ) -> Step:
-        """Reserve a node for the next token of each row, and return the step that computes the token.
+        """Reserve a node for the next token of each row, and return the `Step` with which the layers compute
+        it.
 
-        `rows_R` are the slots in use, ascending. A row attends to its new node and to path nodes at most
-        `window` // 2 tokens older. A `window` of 0 hides no node. `dtype` is that of the model's weights. The
-        `relative` is the bias of relative positions.
+        `rows_R`: the slots in use, ascending.
+        `window`: a row attends to its new node and to nodes of its path at most `window` // 2 tokens older. 0
+            hides none.
+        `dtype`: that of the model's weights.
+        `relative`: the bias of relative positions, if the model has one.
         """
         rows = Rows.at(rows_R, len(self.paths), self.slots, rounded=self.ahead == 1)
         heads = self.layers[0].own_keys.shape[1]
@@ -64,8 +67,8 @@ class DecodingCache(TokenTree):
             layer.copy_nodes(sentences, order_BM, joining)
 
     def compact(self, sentences: Tensor, joining: DecodingCache | None = None) -> None:
-        """Keep only `sentences`, indices in this order. Append all of `joining`, a cache before its first
-        step."""
+        """Keep only `sentences`, indices in this order, and append all sentences of `joining`, which has
+        taken no step yet."""
         # Without the sentence with the longest source, the others need less padding.
         longest = self.source_seen.shape[1]
         if len(sentences) < len(self.ages):
@@ -86,11 +89,11 @@ def begin_cache(
     slots: int,
     dtype: torch.dtype,
 ) -> DecodingCache:
-    """Return the cache of a batch, with `slots` empty hypotheses per sentence. `config` is the decoder's.
+    """Return the cache of a batch, with `slots` empty hypotheses for each sentence.
 
-    `keys_values` has the keys [S, H, K] and values [S, H, V] of the `source` tokens, for each decoder layer.
-    An SSRU gets states of zeros instead of own keys and values. States have `dtype`, that of the weights, but
-    at least float32.
+    `config`: of the decoder.
+    `keys_values`: for each decoder layer, the keys [S, H, K] and values [S, H, V] of the `source` tokens.
+    `dtype`: that of the weights. The states of an SSRU have at least float32.
     """
     sentences, device, capacity = len(source.lengths), keys_values[0][0].device, FIRST_STEPS * slots
     seen_BS = torch.arange(source.longest, device=device) < source.starts.diff()[:, None]

@@ -13,8 +13,10 @@ def parameters(model: nn.Module) -> int:
 def training_flops(config: ModelConfig, vocabulary: int, source_tokens: int, target_tokens: int) -> float:
     """Count the floating-point operations of one training step, forward and backward.
 
-    `vocabulary` is the number of target entries. A token costs six operations for each weight that it meets.
-    Leave out products of queries, keys and values with each other, which are 1 % in translation.
+    `vocabulary`: the number of target entries.
+
+    A token costs six operations for each weight that it meets. Products of queries, keys and values with each
+    other are left out, since they are 1 % in translation.
     """
     encoder, decoder, d = config, config.of_decoder, config.width
     cross = d * decoder.heads * (decoder.d_k + decoder.d_v)  # of a target or source token

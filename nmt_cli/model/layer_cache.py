@@ -76,7 +76,8 @@ def _nodes(x_BHMC: Tensor, sentences: Tensor, order_BM: Tensor, joining: int) ->
 
 
 def joined(x_BHSC: Tensor, sentences: Tensor, new_BHSC: Tensor | None) -> Tensor:
-    """Return `sentences` of `x_BHSC`, then all of `new_BHSC`. Pad the shorter tensor on axis S by zeros."""
+    """Return `sentences` of `x_BHSC`, then all of `new_BHSC`. The tensor with the shorter axis S is padded
+    with zeros."""
     if new_BHSC is None:
         return x_BHSC.index_select(0, sentences)
     _, heads, old_longest, channels = x_BHSC.shape

@@ -35,8 +35,11 @@ INPUT_GAINS = {"xavier": 1.0, "smaller": 0.5**0.5}
 def projection(inputs: int, *outputs: int, bias: bool, gain: float = 1.0) -> nn.Linear:
     """Create a linear layer that computes several projections of one input side by side.
 
-    `outputs` has the number of outputs of each projection. Weights of a projection are uniform within ±gain x
-    sqrt(6 / (inputs + outputs)), see Glorot and Bengio (2010). Biases are 0.
+    `outputs`: the number of outputs of each projection.
+    `gain`: a factor on the range of the weights.
+
+    The weights of a projection are uniform within ± gain x sqrt(6 / (inputs + outputs)), after Glorot and
+    Bengio (2010), as if it were a layer of its own. Biases are 0.
     """
     linear = nn.Linear(inputs, sum(outputs), bias=bias)
     for rows in torch.split(linear.weight.detach(), list(outputs)):
@@ -47,8 +50,11 @@ def projection(inputs: int, *outputs: int, bias: bool, gain: float = 1.0) -> nn.
 
 
 def scale_down(linears: Iterable[nn.Linear], sublayers: int) -> None:
-    """Divide weights and biases of `linears` by sqrt(`sublayers`). These are the last linear layers of the
-    sub-layers of a stack, so the sum of all sub-layers' outputs begins as large as a single one."""
+    """Divide the weights and biases of `linears` by sqrt(`sublayers`).
+
+    If these are the last layers of all sub-layers of a stack, the sum of the sub-layers' outputs begins as
+    large as a single one, whatever the depth.
+    """
     with torch.no_grad():
         for linear in linears:
             for parameter in linear.parameters():
@@ -215,9 +221,11 @@ class Ssru(nn.Module):
 
 
 def scanned(gate_TD: Tensor, new_TD: Tensor, longest: int) -> Tensor:
-    """Return c_t = gate_t x c_(t-1) + new_t for all tokens of a flat batch, by a parallel scan.
+    """Return c_t = gate_t x c_(t-1) + new_t for all tokens of a flat batch.
 
-    The gate of each sentence's first token must be 0. `longest` is at least the longest sentence.
+    The gate of each sentence's first token must be 0, so that nothing passes from one sentence to the next.
+    `longest` is at least the length of the longest sentence. The scan is parallel: it takes log2(`longest`)
+    steps.
     """
     reach, longest = 1, min(longest, len(new_TD))  # `longest` may be rounded up
     while reach < longest:

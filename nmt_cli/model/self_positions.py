@@ -26,7 +26,8 @@ class RelativeBias(nn.Module):
         return out
 
     def whole(self, longest: int) -> Tensor:
-        """Return `Options.bias_HD` for segments of at most `longest` tokens."""
+        """Return the bias for each head and the distances 1 - `longest` to `longest` - 1, as
+        `Options.bias_HD`."""
         out_DH: Tensor = self(torch.arange(1 - longest, max(longest, 1), device=self.table.device))
         return out_DH.T
 

@@ -2,7 +2,7 @@
 
 Hypotheses with the same beginning share its nodes. A hypothesis is a path: the set of nodes from its first to
 its newest token. So hypotheses are reordered by copying their paths, and keys and values stay where they are.
-A node on no path is free for the next token. See `cache.py` for the axes.
+A node on no path is free for the next token, and one on a path is live. See `cache.py` for the axes.
 """
 
 from __future__ import annotations
@@ -55,10 +55,12 @@ class TokenTree:
         return self.paths.shape[1]
 
     def mask_nodes(self, rows_R: Tensor, heads: int, window: int) -> tuple[Tensor, Tensor]:
-        """Add a new node to the path of each row. Return its indices [R, H] and a mask of visible nodes.
+        """Add a new node to the path of each row, and return the indices of the new nodes, [R, H], and the
+        nodes that each slot sees.
 
-        The indices count in the flat keys [B x H x M]. The mask [B, N, `used`] shows a slot its new node and
-        the `window` // 2 path nodes before it. A `window` of 0 shows the whole path.
+        An index counts in the flat keys [B x H x M]. The mask of seen nodes is [B, N, `used`]. A slot sees
+        its new node and the `window` // 2 nodes of its path before it, or the whole path with a `window` of
+        0.
         """
         alive = self._alive() if self.ready else self.get_ready()
         self.ready -= 1
@@ -105,8 +107,11 @@ class TokenTree:
         return self.paths[:, :, : self.used].any(1)
 
     def rebuild(self, sentences: Tensor, joining: int = 0) -> None:
-        """Keep only `sentences`, indices in this order, and their nodes on paths. Add free nodes, and
-        `joining` empty trees."""
+        """Keep only `sentences`, indices in this order, and their nodes on paths. Append `joining` sentences
+        with empty trees.
+
+        All trees get new free nodes, and `used` counts again from the nodes that are kept.
+        """
         alive = self.paths[sentences].any(1)
         live = int(alive.sum(1).max()) if alive.numel() else 0
         alone = MORE_STEPS_ALONE // max(1, len(sentences) + joining)
