@@ -45,8 +45,11 @@ class Middleware:
         """Number of answered requests, without those of clients that disconnected."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer an HTTP request by `inner`, or OPTIONS itself, with CORS headers. Record status and
-        duration. Print only type and line of an exception, since its message may contain text of users."""
+        """Answer an HTTP request by `inner`, with CORS headers, and record its status and duration. OPTIONS
+        is answered here.
+
+        Of an exception, only the type and the line are printed, since its message may contain text of users.
+        """
         if scope["type"] != "http":
             await self._inner(scope, receive, send)
             return
@@ -83,8 +86,11 @@ def _cors(scope: Scope) -> list[tuple[bytes, bytes]]:
 
 
 def application(service: Service, keys: Keys) -> Middleware:
-    """Return the application with all routes for `service`. If `keys` has keys, `/detect`, `/attention`,
-    `/translate`, `/translate_file` and all routes of DeepL and OpenAI need one."""
+    """Return the application with all routes for `service`.
+
+    If `keys` has keys, `/detect`, `/attention`, `/translate`, `/translate_file` and all routes of DeepL and
+    OpenAI need one. Other routes never do.
+    """
 
     def route(path: str, method: str, handler: Handler, keys: Keys = keys) -> Route:
         error_body = _error_body(path)

@@ -54,8 +54,11 @@ class RareReports:
             print(message, file=sys.stderr, flush=True)
 
     def of_loop(self, _: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
-        """Report an exception of the event loop, as its exception handler. Omit the exception's message,
-        which may have text of clients. A lack of files or memory has its own message."""
+        """Report an exception of the event loop, as its exception handler.
+
+        The exception's own message is left out, since it may have text of clients. A lack of files or memory
+        is reported with its remedy.
+        """
         error = context.get("exception")
         kind = type(error).__name__
         if isinstance(error, OSError) and error.errno in EXHAUSTED:
@@ -65,8 +68,8 @@ class RareReports:
 
 
 class Connection(H11Protocol):
-    """An HTTP connection. Beyond `limit` connections, a new connection closes a tenth of `limit`: the
-    connections that have waited longest for their clients."""
+    """An HTTP connection. If more than `limit` are open, a new one closes a tenth of `limit`: those that have
+    waited longest for their clients."""
 
     def __init__(self, limit: int, report: RareReports, **arguments: Any) -> None:
         """`limit` is the maximum number of connections. `report` prints errors. `arguments` are uvicorn's."""
@@ -88,8 +91,9 @@ class Connection(H11Protocol):
                 oldest.transport.abort()
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes. After an early response, close the connection at over `MAX_UNREAD_BYTES` more bytes, or
-        if they are malformed."""
+        """Take bytes of the client. After an early response, the connection is closed once they are
+        malformed, or more than `MAX_UNREAD_BYTES`. An early response is one that is complete before the body
+        of its request."""
         if self.timeout_keep_alive_task:  # set by uvicorn between a response and the next request
             self._since = time.monotonic()
         try:
@@ -107,9 +111,9 @@ class Connection(H11Protocol):
         super().on_response_complete()
 
     def end_if_late(self) -> None:
-        """Close the connection if the client took more than `CLIENT_SECONDS` for a header. The same limit
-        applies to the remaining body after an early response, and to a client that reads nothing of its
-        response. Requests in progress are not affected."""
+        """Close the connection if the client has taken more than `CLIENT_SECONDS` for one of these: a
+        complete header, the remaining body after an early response, or any part of its response. A request in
+        progress is not affected."""
         now, unsent = time.monotonic(), self.transport.get_write_buffer_size()
         if not unsent or unsent != self._unsent:
             self._unsent, self._unsent_since = unsent, now
@@ -144,8 +148,11 @@ class Connection(H11Protocol):
 
 
 def raise_file_limit() -> int:
-    """Raise the soft limit of open files to `MAX_FILES` or the hard limit, if possible. Return how many
-    connections to allow, at least 1: the limit, minus `RESERVED_FILES` or, if less, half of the limit."""
+    """Raise the limit of open files of this process as far as `MAX_FILES`, if the system allows it. Return
+    how many connections to allow.
+
+    It is the limit without `RESERVED_FILES`, or half of a small limit, and at least 1.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     maximum, files = (
         MAX_FILES if limit == resource.RLIM_INFINITY else min(limit, MAX_FILES) for limit in (hard, soft)

@@ -45,8 +45,11 @@ class Directions:
     its model. A language in a request may have a region that no model has, such as "EN-US" for "en"."""
 
     def __init__(self, models: Mapping[str, Served], pivot: str = "") -> None:
-        """Add the direction of each of `models`, by name. Unless `pivot` is empty, also add the missing
-        directions by two models through `pivot`. Raise `UserError` if two models have the same direction."""
+        """Add the direction of each of `models`, by name.
+
+        With a `pivot` language, also add each missing direction that two models make through it. Raise
+        `UserError` if two models have the same direction.
+        """
         self.models = list(models.values())
         self.named: dict[str, Direction] = {}
         self._all: dict[tuple[str, str], Direction] = {}
@@ -82,23 +85,29 @@ class Directions:
         return [target for one, target in self._all if one == source]
 
     def offered(self, source: str) -> str:
-        """Return a sentence with the languages that `source` can be translated into. If there are none, name
-        all languages to translate from and into."""
+        """Return a sentence with the languages that `source` can be translated into. If there are none, it
+        has all languages to translate from and into."""
         sources = [one for one in (self.resolve(source),) if one and self.targets(one)] or self.sources
         targets = dict.fromkeys(target for one in sources for target in self.targets(one))
         return f"The server translates from {', '.join(sources)} into {', '.join(targets)}."
 
     def resolve(self, language: str) -> str | None:
-        """Return the models' name for `language`, such as "en" for "EN-US", or None if no model has the
-        language. Prefer an equal name, also with other case or "_" for "-", to the first of the language."""
+        """Return the name that a model has for `language`, or None if no model has the language.
+
+        A name that is equal but for case and "_" comes first. Otherwise it is the first name of the language,
+        with any region: "en" for "EN-US".
+        """
         names = {one.lower().replace("_", "-"): one for one in self.languages}
         normalized = language.lower().replace("_", "-")
         without = (one for one in self.languages if without_region(one) == without_region(normalized))
         return names.get(normalized) or next(without, None)
 
     def find(self, source: str, target: str) -> Direction | None:
-        """Return the direction between two languages, after `resolve` of both. Otherwise, return the first
-        between these two different languages with any regions, or None if there is none."""
+        """Return the direction from `source` to `target`, or None.
+
+        The direction between the names of `resolve` comes first. Otherwise it is the first one between the
+        two languages with any regions, unless they are the same language.
+        """
         if exact := self._all.get((self.resolve(source) or "", self.resolve(target) or "")):
             return exact
         wanted = (without_region(source), without_region(target))

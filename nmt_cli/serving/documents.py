@@ -91,8 +91,11 @@ class Documents:
         return self.request.alignment or any(text.has_tags for text in self.texts)
 
     def translated(self, translations: Sequence[Translation]) -> list[TranslatedText]:
-        """Return the translation of each text. `translations` has one per sentence. Alternative n joins
-        candidate n of each sentence, or the last if the sentence has fewer. Markup has none."""
+        """Return the translation of each text. `translations` has one for each sentence.
+
+        Alternative n of a text joins candidate n of each sentence, or the last candidate if the sentence has
+        fewer. Texts with markup have no alternatives.
+        """
         ranks = range(1 if self.request.markup else self.request.alternatives + 1)
         results, left = list[TranslatedText](), iter(translations)
         for text in self.texts:
@@ -106,8 +109,11 @@ class Documents:
         return results
 
     def added(self, translations: Sequence[str]) -> str:
-        """Return the text that the last of `translations` adds: separator and translation. The last sentence
-        of the request also adds the whitespace at the end. The request must have one text without markup."""
+        """Return the text that the last of `translations` adds to the translation: the separator before it,
+        and itself. After the last sentence, it is followed by the whitespace at the end.
+
+        The request must have one text without markup.
+        """
         number = len(translations) - 1
         before = translations[max(0, number - 1) : number]
         spaces = [*self.spaces[number - len(before) : number], ""]
@@ -117,9 +123,13 @@ class Documents:
 
 
 def cut(request: TranslationRequest, models: Sequence[Model], check: Callable[[int], None]) -> Documents:
-    """Cut each text into sentences, or into lines if the first of `models` has `input.sentences=keep`. Then
-    the whitespace between lines stays. Otherwise the target language decides about single spaces. `check`
-    often gets the number of sentences so far, and may raise an error to stop the work."""
+    """Cut each text of a request into sentences.
+
+    `models`: those of the direction. If the first has `input.sentences=keep`, texts are cut into lines
+        instead, and the whitespace between lines stays. Otherwise, the target language decides about single
+        spaces.
+    `check`: often gets the number of sentences so far. It may raise an error to stop the work.
+    """
     by_line = models[0].config.input.sentences == "keep"
     split = _checked(_lines if by_line else models[0].sentences, check)
     join: Join = _joined_lines if by_line else models[-1].joined
@@ -166,8 +176,8 @@ def _joined_lines(lines: Sequence[str], spaces: Sequence[str]) -> str:
 
 
 def _ranked(translation: Translation, rank: int) -> tuple[str, Shares]:
-    """Return candidate `rank`, from 0, or the last candidate, or an empty text without candidates, and the
-    alignment of the best candidate."""
+    """Return the text of candidate `rank`, from 0, and the alignment of the best candidate. If there are
+    fewer candidates, it is the last, and without any the text is empty."""
     candidates = translation.candidates
     return candidates[min(rank, len(candidates) - 1)].text if candidates else "", translation.shares
 

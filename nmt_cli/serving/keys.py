@@ -30,9 +30,11 @@ class Keys:
         return bool(self._keys)
 
     def accept(self, request: Request, fields: Fields) -> bool:
-        """Return whether the request has an accepted key, or needs none. The header Authorization or else
-        X-API-Key takes precedence, then the field `api_key`, then `auth_key`. Raise `Refused` if one of these
-        fields is not a text."""
+        """Return whether the request has an accepted key, or needs none.
+
+        The key is the first of these that is there: the header Authorization or X-API-Key, the field
+        `api_key`, and the field `auth_key`. Raise `Refused` if one of the fields is not a text.
+        """
         if not self.needed:
             return True
         scheme, _, key = request.headers.get("authorization", "").partition(" ")

@@ -25,8 +25,13 @@ class Served:
     def __init__(
         self, languages: tuple[str, str], load: Callable[[], Model], size: int = 0, model: Model | None = None
     ) -> None:
-        """`languages` are source and target. `load` returns the model, whose weights have `size` bytes. A
-        `model` is already loaded."""
+        """Describe a model, which need not be loaded.
+
+        `languages`: source and target.
+        `load`: returns the model.
+        `size`: bytes of its weights.
+        `model`: the model, if it is loaded already.
+        """
         self.languages, self.load, self.size, self.model = languages, load, size, model
         self.requests = self.wanted = 0
         """Number of requests that use the model, and of those that use it or wait for it."""
@@ -65,9 +70,12 @@ class Served:
 
 
 class Models:
-    """Loads models for requests. If `server.memory` is exceeded, the models whose last use is longest ago are
-    unloaded. Their requests end first. Memory is measured before a model loads, and after requests, since
-    models grow with their work. One event loop calls all methods."""
+    """The models of the server, which are loaded when requests need them.
+
+    Beyond the limit `server.memory`, models are unloaded whose last use is longest ago, after their requests
+    have ended. Memory is measured before a model is loaded, and after requests, since models grow with their
+    work. One event loop calls all methods.
+    """
 
     def __init__(self, served: Sequence[Served], config: ServerConfig) -> None:
         """`served` are all models, and `config` has the limits of memory and time."""
@@ -137,7 +145,7 @@ class Models:
                 raise refused
 
     async def _bring(self, needed: tuple[Served, ...]) -> Refused | None:
-        """Load the models of `needed` that are not loaded. Return why this fails, or None."""
+        """Load those of `needed` that are not loaded. Return why this fails, or None."""
         try:
             async with self._changing:
                 missing = [one for one in needed if not one.model]
@@ -162,8 +170,8 @@ class Models:
         return None
 
     async def _make_room(self, needed: Sequence[Served], missing: Sequence[Served]) -> None:
-        """Unload models until those `missing` fit into the limit, or no others than `needed` are loaded.
-        Prefer idle models. Wait for the requests of others."""
+        """Unload models until there is memory for those `missing`, or until only `needed` ones are loaded.
+        Idle models are unloaded first, and others once their requests have ended."""
         size = sum(one.size for one in missing)
         while missing and (others := [one for one in self._served if one.model and one not in needed]):
             if await asyncio.to_thread(resident_memory) + size <= self._limit:
@@ -171,8 +179,8 @@ class Models:
             await self._unload(min(others, key=lambda one: (one.requests > 0, one.last_use)))
 
     async def _unload_idle(self) -> None:
-        """Wait for `CHECK_SECONDS`. Then unload idle models until the memory is within the limit, or only the
-        models of the latest request and of running ones are loaded."""
+        """After `CHECK_SECONDS`, unload idle models until the memory is within the limit. Models of the
+        latest request stay loaded, and so do those that a request uses or waits for."""
         await asyncio.sleep(CHECK_SECONDS)
         async with self._changing:
             while idle := [

@@ -50,9 +50,12 @@ def start_page(service: Service, needs_key: bool) -> str:
 
 
 async def attention(service: Service, fields: Fields) -> Response:
-    """Answer `POST /attention` with a page of the weights for the first `MAX_DRAWN` sentences of `q`, without
-    those over `MAX_DRAWN_TOKENS` tokens. Raise `Refused` like `translate` of LibreTranslate, and (400) for a
-    direction without a single model."""
+    """Answer `POST /attention` with a page of the attention weights for the text `q`.
+
+    The page has up to `MAX_DRAWN` sentences. Sentences of more than `MAX_DRAWN_TOKENS` tokens are left out.
+    Raise `Refused` as `translate` of LibreTranslate does, and (400) for a direction that is not of a single
+    model.
+    """
     text, source, target = fields.text("q"), fields.text("source"), fields.text("target")
     direction = service.directions.find(source, target)
     if not direction or len(direction.models) > 1:

@@ -51,10 +51,16 @@ def serve(
     config: ServerConfig,
     notify: Callable[[str], None],
 ) -> None:
-    """Serve `models`, by name, at `address`, host and port, until a signal. `keys` are the accepted API keys.
-    `notify` receives a line at the start, at a signal and at the end. Accept connections once the loaded
-    models are ready. After SIGINT or SIGTERM, answer the accepted requests, then return. A second signal ends
-    the process. Raise `UserError` for an unusable `address` or folder, or two models of one direction."""
+    """Serve `models`, by name, until a signal.
+
+    `address`: host and port.
+    `keys`: the accepted API keys.
+    `notify`: receives a line at the start, at a signal and at the end.
+
+    Connections are accepted once the loaded models are ready. After SIGINT or SIGTERM, accepted requests are
+    answered first. A second signal ends the process at once. Raise `UserError` for an address or a folder
+    that cannot be used, and for two models of one direction.
+    """
     directions = Directions(models, config.pivot)
     for served in models.values():
         if served.model:
@@ -121,8 +127,11 @@ def _report_ready() -> None:
 
 
 def uvicorn_server(app: ASGIApp, limit: int, seconds: float, report: RareReports) -> uvicorn.Server:
-    """Return a server for `app` with up to `limit` connections. At its end, it waits for requests of up to
-    `seconds`, and then drops clients that do not read. Print errors of connections by `report`."""
+    """Return a server for `app` with up to `limit` connections.
+
+    At its end, it waits for requests of up to `seconds`, and then drops clients that do not read. `report`
+    prints errors of connections.
+    """
     protocol: Any = partial(Connection, limit, report)
     patience = math.ceil(seconds + CLIENT_SECONDS)
     return _Server(uvicorn.Config(app, http=protocol, timeout_graceful_shutdown=patience, **UVICORN))
@@ -154,8 +163,11 @@ async def _serve(
 
 
 def _listening(address: tuple[str, int], shared: bool) -> socket.socket:
-    """Return a socket that listens at `address`, host and port. Port 0 is any free port. If `shared`, other
-    processes may share the port. Raise `UserError` for an invalid host or a port in use."""
+    """Return a socket that listens at `address`, host and port. Port 0 means any free port.
+
+    If `shared`, other processes may listen on the same port. Raise `UserError` for an invalid host, or a port
+    that is in use.
+    """
     host, port = address
     try:
         family, *_, target = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]

@@ -1,4 +1,9 @@
-"""The state that all requests share: models, limits on the work, language detection and metrics."""
+"""The state that all requests share: models, limits on the work, language detection and metrics.
+
+A sentence is waiting from the moment that its request is accepted until it is translated. An error in these
+methods is `Refused`, with the HTTP status in parentheses: 400 for a wrong request, 413 for too much text, 429
+for a busy server, and 503 if translating fails.
+"""
 
 import asyncio
 import math
@@ -65,8 +70,8 @@ class Service:
             raise Refused(413, f"The text has {count:,} characters. Send at most {limit:,} at a time.")
 
     async def translate(self, request: TranslationRequest) -> tuple[list[TranslatedText], list[Translation]]:
-        """Return the translation of each text of a request, and of each sentence of all texts, in order.
-        Raise `Refused` for too much text (413), a busy server (429), or a failed translation (503)."""
+        """Return the translation of each text of a request, and the translation of each sentence of all
+        texts, in order. Raise `Refused` (413, 429 or 503)."""
         documents = await self.documents(request)
         async with aclosing(self.stream(documents)) as stream:
             translations = [translation async for translation in stream]
@@ -81,8 +86,8 @@ class Service:
         return await running.run_in_executor(thread, documents.translated, translations)
 
     async def documents(self, request: TranslationRequest) -> Documents:
-        """Cut the texts of a request into sentences, and count their characters. Raise `Refused` for too many
-        texts, characters or sentences (413), a damaged document (400), or if the server is busy (429)."""
+        """Cut the texts of a request into sentences, and count their characters. Raise `Refused` for too much
+        text (413), a damaged document (400), or a busy server (429)."""
         self.check_size(request.texts)
         count = sum(map(len, request.texts))
         async with self.models.using(request.direction.models) as models:
@@ -113,12 +118,12 @@ class Service:
             cancelled.set()
 
     async def stream(self, documents: Documents) -> AsyncGenerator[Translation]:
-        """Yield the translation of each sentence in order, each as soon as finished. Closing the generator
-        drops the rest. Update metrics.
+        """Yield the translation of each sentence in order, as soon as it is finished. Closing the generator
+        drops the rest.
 
-        With a pivot, first finish the first model's part, and yield alignments of both models together. Raise
-        `Refused` for too many sentences (413), a busy server (429), or a failure (503): failed workers, or a
-        sentence that exceeds memory.
+        Through a pivot language, all sentences are translated by the first model before the second begins.
+        Raise `Refused` for too many sentences (413), a busy server (429), and failed workers or a sentence
+        that does not fit into memory (503).
         """
         request, aligned = documents.request, documents.aligned
         count = left = len(documents.sentences)
@@ -160,9 +165,11 @@ class Service:
         return await asyncio.to_thread(self.detection.ranked, text)
 
     async def run_in_thread(self, count: int, work: Callable[[], Result]) -> Result:
-        """Run `work` in a thread, one at a time, and return its result. The `count` sentences of `work` count
-        as waiting. A cancelled call still waits for its thread in the background, before the next one starts.
-        Raise `Refused` for too many sentences (413) or if the server is busy (429)."""
+        """Run `work` in a thread, and return its result. Only one `work` runs at a time.
+
+        Its `count` sentences count as waiting. If the call is cancelled, the thread still ends its work
+        before the next one begins. Raise `Refused` for too many sentences (413), or a busy server (429).
+        """
         self._check_sentences(count)
         self.waiting += count
         try:
@@ -184,8 +191,8 @@ class Service:
             raise Refused(413, f"The request has more than {limit:,} sentences. Send less at a time.")
 
     def check_load(self, count: int = 1) -> None:
-        """Raise `Refused` (429) if the server has no capacity for `count` further sentences. The error
-        estimates the seconds until the capacity is free, from 1 to `MAX_RETRY_SECONDS`."""
+        """Raise `Refused` (429) if the server cannot accept `count` more sentences now. The error estimates
+        after how many seconds it can."""
         if self.waiting + count > self.config.most_waiting:
             seconds = math.ceil(self.waiting * self._seconds_per_sentence)
             seconds = min(MAX_RETRY_SECONDS, max(1, seconds))
@@ -203,14 +210,16 @@ async def _pivots(models: Sequence[Model], documents: Documents) -> list[Transla
 
 
 def _through(pivot: Translation, translation: Translation, aligned: bool) -> Translation:
-    """Return `translation`, that of the translation `pivot`, as a translation of the source of `pivot`."""
+    """Return `translation` as a translation of the source of `pivot`, from whose text it was translated. With
+    `aligned`, its words are aligned with those of the source."""
     # Without `aligned`, only lines with placeholders have shares, and perhaps in one model.
     shares = composed(pivot.shares, translation.shares) if aligned else ()
     return replace(translation, shares=shares, confidence=pivot.confidence * translation.confidence)
 
 
 def _search(model: Model, alternatives: int) -> SearchConfig | None:
-    """Return `model`'s settings for `alternatives` + 1 results, if needed with a wider beam. None for 0."""
+    """Return the settings of `model` with the number of results for `alternatives`, and with a beam that is
+    wide enough. Return None without alternatives."""
     if not alternatives:
         return None
     search, count = model.config.search, alternatives + 1

@@ -60,8 +60,8 @@ class Store:
         self.remove_old_files()
 
     def remove_old_files(self) -> dict[str, Path]:
-        """Remove translated files that are too old, and the oldest beyond `MAX_FILES`. Return the others by
-        name. A file that a process is still writing is not among them."""
+        """Remove translated files that are too old, and the oldest beyond `MAX_FILES`. Return the path of
+        each other file by name, without those that a process is still writing."""
         times: dict[Path, int] = {}
         for path in self._files.iterdir():
             with suppress(FileNotFoundError):  # another process has removed it
