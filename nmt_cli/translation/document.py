@@ -38,8 +38,14 @@ class Document:
         return any(block.elements for block in self.blocks)
 
     def translated(self, translations: Sequence[tuple[str, Shares]], join: Join) -> str:
-        """Return the translated document. `translations` has the translation of each sentence, and its
-        alignment, which may be empty without tags. Raise `RuntimeError` if tags of XML are lost."""
+        """Return the translated document.
+
+        `translations`: for each sentence, its translation and its alignment. The alignment may be empty if no
+            block has tags.
+        `join`: joins the translations of the sentences of a block.
+
+        Raise `RuntimeError` if a translation of XML would not have the same tags.
+        """
         results = zip(self.sentences, self.spaces, translations, strict=True)
         parts = []
         for block, count in zip(self.blocks, self.counts, strict=True):

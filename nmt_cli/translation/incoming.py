@@ -11,9 +11,14 @@ CHUNK = 1 << 16
 def lines_of(
     read: Callable[[int], bytes], too_long: Callable[[int], None], longest: int = LONGEST_BYTES
 ) -> Iterator[bytes]:
-    """Yield lines without their ends, each as soon as it has arrived. Only a line feed ends a line. Drop a
-    byte-order mark at the start. `read(n)` waits, and returns 1 to n bytes, or none at the end. For a line
-    over `longest` bytes, call `too_long` with its number, from 1, and yield an empty line."""
+    """Yield the lines of a stream without their ends, each as soon as it has arrived.
+
+    `read`: `read(n)` waits, and returns 1 to n bytes, or none at the end.
+    `too_long`: is called with the number, from 1, of a line of over `longest` bytes, which becomes an empty
+        line.
+
+    Only a line feed ends a line. A byte-order mark at the start is dropped.
+    """
     # Chunks are joined once per line. Appending each to the previous ones would take quadratic time.
     pieces: list[bytes] = []
     number, length, mark = 1, 0, BOM_UTF8

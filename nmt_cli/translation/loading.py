@@ -108,10 +108,13 @@ class Hardware:
 def load(
     paths: Sequence[Path], config: TranslateConfig, hardware: Hardware, scorer: Scorer | None = None
 ) -> Loaded:
-    """Read the models in `paths` and prepare their weights for `hardware`. Several models are an ensemble.
+    """Read the models in `paths`, and prepare their weights for `hardware`. Several models are an ensemble.
 
-    Each path is a model, checkpoint or run folder. `scorer` ranks translations. Raise `UserError` for invalid
-    folders, different vocabularies, too few GPUs, and settings that do not suit the models or the scorer.
+    `paths`: model, checkpoint or run folders.
+    `scorer`: ranks translations, if the settings ask for it.
+
+    Raise `UserError` for an invalid folder, for different vocabularies, for too few GPUs, and for settings
+    that do not suit the models or the scorer.
     """
     if not waits_for_mbr(config.search, scorer):
         check_scorer(config.search, scorer)
@@ -183,8 +186,11 @@ def models_on(
 
 
 def _only(decoder: Decoder, loader: int) -> Decoder:
-    """Return `decoder`, which the process `loader` has loaded. In a forked process, first free the memory of
-    all other models. Otherwise it stays in use after `loader` unloads them."""
+    """Return `decoder`, which the process `loader` has loaded.
+
+    A worker that was forked from `loader` first frees the memory of all other models. Otherwise it would keep
+    them in memory after `loader` unloads them.
+    """
     if os.getpid() != loader and (others := [one for one in LOADED if one is not decoder.packed]):
         for other in others:
             other.release()
@@ -193,8 +199,11 @@ def _only(decoder: Decoder, loader: int) -> Decoder:
 
 
 def choose_kernels(models: Sequence[Transformer], device: torch.device, avoided: Collection[str]) -> None:
-    """Let this process use kernels that work for the models on a GPU, and warn of others. Do not try the
-    families in `avoided`. Other kernels stay unused until the process ends."""
+    """Try the kernels with the models on a GPU, and let this process use only those that work. Warn of the
+    others.
+
+    Families in `avoided` are neither tried nor used. The choice holds until the process ends.
+    """
     refused.update(avoided)
     for model in models:
         entries, dtype = model.output_matrix.shape[0], model.output_matrix.dtype

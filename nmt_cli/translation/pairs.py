@@ -115,9 +115,12 @@ def with_perplexity(
 
 
 def score_pairs(loaded: Loaded, pairs: Sequence[Pair]) -> list[Scored]:
-    """Return each pair's target tokens with log-probabilities, the end token last. Never split pairs. The
-    language code before a target counts as certain, as in a search. Raise `UserError` for a pair that has
-    more tokens than the model has positions, and for log-probabilities that overflow in fp16."""
+    """Return the target tokens of each pair with their log-probabilities. The end token is the last.
+
+    A pair is never split. The language code before a target counts as certain, as in a search. Raise
+    `UserError` for a pair with more tokens than the model has positions, and for log-probabilities that
+    overflow in fp16.
+    """
     tokenizers = loaded.translator.tokenizers
     ids = [ids_of(tokenizers, pair) for pair in pairs]
     _check_positions(loaded.ensemble.longest, [max(pair, key=len) for pair in ids])
@@ -159,8 +162,8 @@ def maps_of_pairs(loaded: Loaded, pairs: Sequence[Pair]) -> list[AttentionMaps]:
 
 
 def _check_positions(longest: int, lines: Sequence[Sequence[int]]) -> None:
-    """Raise `UserError` for the first of `lines`, token ids without end tokens, that has more than `longest`
-    tokens with its end token. 0 is no limit."""
+    """Raise `UserError` if one of `lines` has more than `longest` tokens with its end token. A `longest` of 0
+    is no limit. `lines` are token ids without end tokens."""
     for number, ids in enumerate(lines, start=1):
         if longest and (count := len(ids) + 1) > longest:
             limit = f"but the model has only {longest:,} positions (model.longest)"
@@ -175,10 +178,14 @@ def ids_of(tokenizers: Tokenizers, pair: Pair) -> tuple[list[int], list[int]]:
 
 
 def word_links(tokenizers: Tokenizers, line: Line, candidate: Candidate, aligned: Sequence[int]) -> str:
-    """Return the linked words of a line and its translation `candidate` in the Pharaoh format, for example
-    "0-0 1-2": numbers from 0, source word first, sorted and without repetitions. `aligned` has the source
-    token of each target token, counted from the line's start. Spaces in both texts separate words. Language
-    codes have no links."""
+    """Return the linked words of a line and its translation in the Pharaoh format, such as "0-0 1-2".
+
+    `candidate`: the translation.
+    `aligned`: for each target token, the index of its source token in the line.
+
+    A link has the number of the source word, then that of the target word, from 0. Links are sorted, without
+    repetitions. Words are separated by spaces. Language codes have no links.
+    """
     sentences = line.sentences[: len(candidate.parts)]
     values = [one.values for one in sentences]
     translated = " ".join(one.raw for one in sentences)  # less than the line if that was cut
@@ -197,9 +204,13 @@ def _words(
     parts: Sequence[Sequence[int]],
     values: Sequence[Values],
 ) -> list[int]:
-    """Return the index of the word of `text` with the middle of each token of `parts`. It is -1 for a
-    language code, which is not part of the text. The tokens cover as many characters, from the beginning of
-    `text`, as `translated` has. `values` has the text of placeholder symbols by part."""
+    """Return for each token of `parts` the index of the word of `text` that has its middle. It is -1 for a
+    language code, which is not in the text.
+
+    `translated`: the part of `text` that the tokens cover, from its beginning.
+    `parts`: the tokens of each sentence.
+    `values`: for each sentence, the texts of its placeholder symbols.
+    """
     codes = {*tokenizer.numbering.symbols.values()} if tokenizer.begin else set()
     lengths = [*map(len, text.split())]
     length = min(sum(lengths), sum(map(len, translated.split())))

@@ -73,10 +73,11 @@ class Segmenter:
         return Line(number, source, sentences, pieces, too_long, target.vocabulary.unknown in begins)
 
     def _cut(self, number: int, raw: str, spaces: str, options: CallOptions) -> tuple[list[Sentence], int]:
-        """Return a text of line `number` as a sentence without a key and a prefix, and its number of tokens.
+        """Return the sentences of a text of line `number`, without keys and prefixes, and the text's number
+        of tokens.
 
-        Return no sentence if no text is left. If the text is too long, `input.too_long` decides: return all
-        parts of it ("split"), the first ("cut"), or none ("skip"). `spaces` is the whitespace after the text.
+        `spaces` is the whitespace after the text. A text without tokens has no sentence. If it is too long,
+        `input.too_long` decides: all parts of it ("split"), the first ("cut"), or none ("skip").
         """
         tokenizer, glossary = self._tokenizers.source, options.glossary
         values = values_of(raw, self._placeholders) if self._placeholders else {}
@@ -110,7 +111,8 @@ class Segmenter:
         return own, len(ids)
 
     def _masked(self, text: str, values: Values) -> str:
-        """Return `text` with the symbols in `values` for its placeholders. Split text that looks like one."""
+        """Return `text` with the symbols in `values` in place of its placeholders. Text that looks like a
+        symbol is split, so that it is not taken for one."""
         return masked(text, values) if self._has_symbols else text
 
     def _required(self, ids: Sequence[int]) -> PlaceholdersWanted | None:
@@ -130,8 +132,11 @@ class Segmenter:
         )
 
     def _can_write(self, number: int, sentences: Sequence[Sentence]) -> bool:
-        """Return whether the model has positions for all required tokens of each of `sentences`. If not, and
-        too long lines are not skipped, raise `UserError` for line `number`."""
+        """Return whether the model has positions for all tokens that a translation of `sentences` must have.
+
+        If it has not, return False if such lines are skipped, and otherwise raise `UserError`, which names
+        line `number`.
+        """
         required = max((one.least_tokens for one in sentences), default=0)
         if not self._limit or required < self._limit:
             return True

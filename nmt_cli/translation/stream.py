@@ -66,10 +66,13 @@ def _block(
     wait: Callable[[], FinishedLine | None],
     poll: Callable[[], FinishedLine | None],
 ) -> list[FinishedLine]:
-    """Wait for the next line. Return it and the finished lines after it that the scorer ranks with it.
+    """Wait for the next line. Return it, and the finished lines after it that the scorer ranks in the same
+    call. Return [] at the end.
 
-    Return [] at the end. A command as the scorer starts once per block, so wait for a full block. `wait`
-    waits for the next line, and `poll` returns it only if it is finished.
+    `wait`: waits for a line and returns it.
+    `poll`: returns the next line only if it is finished.
+
+    A command as the scorer starts once for each block, so it waits for a full block.
     """
     limit, following = 1, poll
     if isinstance(translator.scorer, CommandScorer):
@@ -86,8 +89,8 @@ def _block(
 async def async_stream(
     translator: Translator, options: CallOptions, queue: RequestQueue, lines: Iterable[str]
 ) -> AsyncGenerator[Translation]:
-    """Yield the translations of `lines` like `stream`, without blocking the event loop. When the generator is
-    closed or cancelled, remove its sentences from `queue` at once."""
+    """Yield the translations of `lines` like `stream`, without blocking the event loop. A generator that is
+    closed or cancelled removes its sentences from `queue` at once."""
     loop, changed = asyncio.get_running_loop(), asyncio.Event()
 
     def wake() -> None:  # called in any thread

@@ -52,8 +52,11 @@ class OddInput:
             return raw.decode(errors="replace")
 
     def warning(self, number: int, raw: str, ids: Sequence[int]) -> str | None:
-        """Return a warning about UTF-16, compression, a test set, tokenized text or unknown tokens, or None.
-        `ids` are the tokens of line `number`. Call the method in order of lines."""
+        """Return a warning about line `number`, or None: input in another format, tokenised text, or many
+        unknown tokens. Each kind is warned of once.
+
+        `raw` is the text of the line, and `ids` are its tokens. Call this for all lines, in order.
+        """
         foreign, self._foreign = self._foreign, None
         return foreign or self._tokenized(number, raw) or self._unknowns(number, ids)
 
@@ -74,8 +77,12 @@ class OddInput:
         )
 
     def _unknowns(self, number: int, ids: Sequence[int]) -> str | None:
-        """Return a warning, once, if over `MAX_UNKNOWN` of the tokens in the first lines are unknown, or
-        None. The fraction is of at least `MIN_PIECES` tokens, even if fewer were read."""
+        """Return a warning, once, if more than `MAX_UNKNOWN` of the tokens so far are unknown. Otherwise
+        return None.
+
+        Only the first `FIRST_LINES` lines count. With fewer than `MIN_PIECES` tokens so far, the fraction is
+        of `MIN_PIECES`.
+        """
         if self._lines == FIRST_LINES:
             return None
         self._lines += 1
@@ -108,8 +115,12 @@ def _foreign(first: bytes) -> str | None:
 
 
 def _signs_in(kind: Kind, entries: Iterable[str]) -> set[str]:
-    """Return the keys of `SIGNS` that the training text had, as its subwords `entries` show. Kind "char"
-    shows only `SPACE_MARK`, "sentencepiece" all but `SPACE_MARK`. Unigram models can lack `JOINER`."""
+    """Return the keys of `SIGNS` that the training text had, judging by the subwords in `entries`. With such
+    a key, tokenised input is what the model expects.
+
+    The kind "char" shows only `SPACE_MARK`, and "sentencepiece" all but `SPACE_MARK`. A unigram model may not
+    show `JOINER`.
+    """
     signs = set()
     for entry in entries:
         # BPE marks every entry inside a word with a joiner, but has no entry that is only a joiner.

@@ -77,10 +77,15 @@ WORD = regex.compile(
 def flags(
     source: str, translation: str, source_pieces: int, pieces: int, length_ratio: float = 1.0
 ) -> tuple[Flag, ...]:
-    """Return the signs that a translation is wrong: "empty", "looping", "copied", "length", "short" and
-    "markup", in this order. Both texts are raw. `source_pieces` and `pieces` are their token counts, without
-    end tokens. `length_ratio` is the usual number of target tokens per source token. An empty translation has
-    only "empty", or no sign if the source has no words."""
+    """Return the signs that a translation is wrong: some of "empty", "looping", "copied", "length", "short"
+    and "markup", in this order.
+
+    `source`, `translation`: raw texts.
+    `source_pieces`, `pieces`: their numbers of tokens, without end tokens.
+    `length_ratio`: the usual number of target tokens for a source token.
+
+    An empty translation has only "empty", or no sign if the source has no words.
+    """
     if not translation.strip():
         return ("empty",) if WORD_CHARACTER.search(source) else ()
     expected = length_ratio * source_pieces
@@ -99,8 +104,8 @@ def flags(
 
 
 def terms_flag(token_scores: Sequence[float]) -> tuple[Flag, ...]:
-    """Return the flag "terms" if a token of a sentence with glossary terms has at most the log-probability
-    `UNLIKELY`. `token_scores` has those of all tokens."""
+    """Return the flag "terms" if a token was written only because a glossary requires it: its log-probability
+    is at most `UNLIKELY`. `token_scores` has the log-probabilities of a sentence with terms."""
     return ("terms",) if min(token_scores, default=0.0) <= UNLIKELY else ()
 
 
@@ -135,9 +140,12 @@ def loops(text: str) -> bool:
 
 
 def _copies(source: str, translation: str) -> bool:
-    """Return whether the translation has at least `COPIED_SHARE` of the distinct words of the source.
-    Capitalised words do not count, since names are equal in many languages. Return False for fewer than
-    `MIN_WORDS` counted words, or if the translation has over 1.25 times the words of the source."""
+    """Return whether the translation is a copy: it has at least `COPIED_SHARE` of the distinct words of the
+    source.
+
+    Capitalised words do not count, since names are equal in many languages. A source with fewer than
+    `MIN_WORDS` other words has no copy. Neither has one whose translation has over 1.25 times as many words.
+    """
     words, translated = WORD.findall(source), WORD.findall(translation)
     ordinary = {word.casefold() for word in words if not word[0].isupper()}
     if len(ordinary) < MIN_WORDS or COPIED_SHARE * len(translated) > len(words):

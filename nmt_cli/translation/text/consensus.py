@@ -1,7 +1,7 @@
 """Minimum Bayes risk decoding: score the translations of a sentence by their agreement with each other.
 
-The value of a translation is its mean score with each translation as the reference. The probability of the
-reference is the weight of its score.
+The expected score of a translation is its mean score with each translation as the reference. The probability
+of the reference is the weight.
 """
 
 from collections.abc import Iterator, Sequence
@@ -36,9 +36,15 @@ class Alternatives(NamedTuple):
 def expected_scores(
     sentences: Sequence[Alternatives], search: SearchConfig, comet: Comet | None
 ) -> list[Numbers]:
-    """Return for each sentence the expected score of its hypotheses, [N]. All hypotheses are references,
-    weighted by probability, or equally for samples. The metric `search.mbr` is "chrf", "comet", or
-    "comet-aggregated", whose only reference is the weighted mean of their vectors."""
+    """Return the expected score of each hypothesis, [N] for each sentence. All hypotheses of a sentence are
+    its references.
+
+    References are weighted by their probabilities. Samples have equal weights. The metric is `search.mbr`:
+
+    - "chrf" compares characters.
+    - "comet" compares by the model `comet`.
+    - "comet-aggregated" does too, but with one reference: the weighted mean of all vectors.
+    """
     weights = [probabilities(one.hypotheses, search) for one in sentences]
     if search.mbr == "chrf":
         scores = [chrf([[*map(ord, "".join(text.split()))] for text in one.texts]) for one in sentences]
@@ -60,8 +66,13 @@ def expected_scores(
 def _expected_comet(
     comet: Comet, source: Tensor, vectors: Tensor, weights: Tensor, is_aggregated: bool
 ) -> Tensor:
-    """Return the COMET, [U], of translations with `vectors`, [U, width], given `source`, [1, width]. It is
-    the mean over all as references, with `weights`, [U]. If `is_aggregated`, compare with their mean."""
+    """Return the expected COMET of each translation, [U].
+
+    `source`: [1, width], the vector of the source.
+    `vectors`: [U, width], those of the translations, which are also the references.
+    `weights`: [U], of the references.
+    `is_aggregated`: compare with the weighted mean of the references only.
+    """
     references = (weights @ vectors)[None] if is_aggregated else vectors
     weights, count = weights.new_ones(1) if is_aggregated else weights, len(references)
     expected = []
@@ -73,8 +84,11 @@ def _expected_comet(
 
 
 def probabilities(hypotheses: Sequence[Hypothesis], search: SearchConfig) -> Numbers:
-    """Return the probability of each hypothesis, [N], with sum 1: equal for samples, else proportional to
-    e^log-probability. The length penalty is removed from scores as if all were as long as the first."""
+    """Return the probability of each hypothesis of a sentence, [N], with the sum 1.
+
+    Samples are equally probable. Otherwise it is proportional to e^log-probability. Scores are divided by the
+    length penalty, so they are multiplied by it again, as if all hypotheses were as long as the first.
+    """
     if search.sample:
         return np.full(len(hypotheses), 1 / len(hypotheses))
     scores_N = np.array([one.score for one in hypotheses])
@@ -87,8 +101,13 @@ def probabilities(hypotheses: Sequence[Hypothesis], search: SearchConfig) -> Num
 
 
 def chrf(rows: Sequence[Sequence[int]]) -> Numbers:
-    """Return the chrF2, 0 to 1, of each row of characters with each row as the reference, [hypothesis,
-    reference]. Precision and recall are means over the orders 1 to 6 that both rows have."""
+    """Return a matrix of chrF2, from 0 to 1: [i, j] compares text i with text j as its reference.
+
+    `rows`: each text as numbers of its characters.
+
+    Precision and recall are means over n-grams of 1 to 6 characters, without lengths for which one of the
+    texts is too short.
+    """
     orders = [(matches_NN, counts_N[:, None]) for matches_NN, counts_N in _ngrams(rows, CHRF_ORDER)]
     usable = [(counts_N1 > 0) & (counts_N1.T > 0) for _, counts_N1 in orders]
     orders_NN = np.maximum(sum(one.astype(float) for one in usable), 1.0)
@@ -101,8 +120,11 @@ def chrf(rows: Sequence[Sequence[int]]) -> Numbers:
 
 
 def _ngrams(rows: Sequence[Sequence[int]], max_order: int) -> Iterator[tuple[Numbers, Numbers]]:
-    """Yield two arrays for each order from 1 to `max_order`. The first has the clipped matches of each pair
-    of rows, [hypothesis, reference]. The second has the number of n-grams of each row."""
+    """Yield for each n from 1 to `max_order` two arrays about n-grams.
+
+    The first is [hypothesis, reference]: the number of n-grams that two rows share, where repetitions count
+    as often as both have them. The second is [rows]: the number of n-grams of each row.
+    """
     owners_T = np.repeat(np.arange(len(rows)), [len(row) for row in rows])
     units_T = np.unique(np.concatenate([np.asarray(row, np.int64) for row in rows]), return_inverse=True)[1]
     grams_T = units_T

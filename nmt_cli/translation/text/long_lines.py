@@ -32,9 +32,12 @@ It has at most `MAX_GROWTH` times the characters of the previous part."""
 
 
 def longest_source(config: InputConfig, model: ModelConfig, trained: int | None = None) -> int:
-    """Return the maximum number of source tokens of a sentence, without the end token: `input.longest`, or
-    else `trained` - 1, at most the positions of the model - 1. `trained` is the `batch.longest` of training,
-    None for its default. Raise `UserError` if `input.longest` does not fit the positions."""
+    """Return the maximum number of source tokens of a sentence, without the end token.
+
+    It is `input.longest`, if set, and otherwise that of training. `trained` is batch.longest of training, or
+    None for the default, and counts the end token. The positions of the model are an upper limit. Raise
+    `UserError` if `input.longest` exceeds them.
+    """
     limit = model.limit or None
     if config.longest:
         if limit and config.longest >= limit:
@@ -48,8 +51,11 @@ def longest_source(config: InputConfig, model: ModelConfig, trained: int | None 
 
 
 def split(text: str, symbols: Sequence[str], lang: str) -> list[tuple[str, str]]:
-    """Split a raw `text` in language `lang` into pairs of a sentence and the whitespace after it. Repeat
-    leading `symbols` before each sentence. Whitespace at the start follows an empty sentence."""
+    """Split a raw `text` in language `lang` into pairs of a sentence and the whitespace after it.
+
+    Leading symbols of the text, those in `symbols`, are repeated before each sentence. If the text begins
+    with whitespace, the first pair has an empty sentence.
+    """
     begins = len(text) - len(text.lstrip())
     head, body = _leading_symbols(text[begins:], symbols, limit=len(text))
     parts = [(head + sentence if sentence else "", spaces) for sentence, spaces in sentences(body, lang)]
@@ -57,9 +63,11 @@ def split(text: str, symbols: Sequence[str], lang: str) -> list[tuple[str, str]]
 
 
 def joined(translations: Sequence[str], spaces: Sequence[str], lang: str) -> str:
-    """Return translations of consecutive sentences, or parts of sentences, as one text in language `lang`.
-    Keep `spaces`, the whitespace after each source sentence. But replace a single space or none between two
-    texts by a separator: a space, or nothing in Chinese and Japanese."""
+    """Return the translations of consecutive sentences as one text in language `lang`.
+
+    `spaces` has the whitespace after each source sentence, which is kept. The exception is no whitespace or a
+    single space between two texts. It becomes a space, or nothing in Chinese and Japanese.
+    """
     separator = "" if iso_code(lang) in WITHOUT_SPACES else " "
     text = []
     for translation, after, following in zip(translations, spaces, [*translations[1:], ""], strict=False):
@@ -68,10 +76,14 @@ def joined(translations: Sequence[str], spaces: Sequence[str], lang: str) -> str
 
 
 def parts(text: str, longest: int, tokenizer: Tokenizer) -> Iterator[str]:
-    """Yield parts of a prepared `text` of at most `longest` tokens each, in linear time. A part ends at the
-    last end of a sentence that fits, else at other punctuation, else between words, else anywhere.
-    Punctuation in the first quarter of a part does not count. Each part repeats the leading symbols. Drop
-    spaces between parts, and a character that alone has too many tokens."""
+    """Yield the parts of a prepared `text`, each with at most `longest` tokens, in linear time.
+
+    A part ends at the last place that fits: the end of a sentence, else another punctuation mark, else a
+    space, else anywhere. Punctuation in the first quarter of a part does not count, so that no part is tiny.
+
+    Each part repeats the leading symbols. Spaces between parts are dropped, and so is a character that alone
+    has too many tokens.
+    """
     head, body = _leading_symbols(text, tokenizer.symbols, limit=longest // 4)
 
     def count_tokens(start: int, end: int) -> int:
@@ -94,8 +106,11 @@ def parts(text: str, longest: int, tokenizer: Tokenizer) -> Iterator[str]:
 
 
 def _leading_symbols(text: str, symbols: Sequence[str], limit: int) -> tuple[str, str]:
-    """Split `text` into its leading symbols, without placeholders, and the rest. Return "" as the first part
-    for more than `limit` leading symbols, or an empty rest."""
+    """Return the leading symbols of `text` with the space after each, and the rest. Placeholders are not
+    leading symbols.
+
+    The first part is empty if there are more than `limit` symbols, or if nothing would be left as the rest.
+    """
     words, symbols = text.split(" ", limit + 1), apart(symbols)[1]
     count = next((i for i, word in enumerate(words) if word not in symbols), len(words))
     if count > limit or count == len(words):
@@ -105,8 +120,8 @@ def _leading_symbols(text: str, symbols: Sequence[str], limit: int) -> tuple[str
 
 
 def _best_end(body: str, start: int, end: int) -> int:
-    """Return the index, at most `end`, to end the part of `body` from `start`: after a sentence, else after a
-    clause, else at a space, else `end`. Ignore punctuation in the first quarter."""
+    """Return where to end the part of `body` from `start`, at most `end`: after a sentence, else after a
+    clause, else at a space, else at `end`. Punctuation in the first quarter does not count."""
     if end >= len(body):
         return len(body)
     early = start + max(1, (end - start) // 4)
@@ -120,7 +135,8 @@ def _best_end(body: str, start: int, end: int) -> int:
 
 
 def _word_end(body: str, position: int, last: int) -> int:
-    """Return the first space's index in `body[position:last]`, else `len(body)` if at most `last`, else 0."""
+    """Return the index of the first space from `position` to before `last`. Without one, return the length of
+    `body` if it is at most `last`, and else 0."""
     space = body.find(" ", position, last)
     if space < 0 and len(body) <= last:
         return len(body)

@@ -17,10 +17,12 @@ MIN_LENGTH = 5
 
 
 def with_placeholders(source: str, target: str, shares: Shares) -> tuple[str, Shares]:
-    """Return the translation `target` with all placeholders of `source`, and its alignment. `shares` is
-    the alignment of the units of both. A lost placeholder replaces the run of target units that attend to it
-    and are parts of its text. Without such a run, it is put before the unit that attends most to the
-    following source unit, or at the end."""
+    """Return the translation `target` with all placeholders of `source`, and its new alignment. `shares` is
+    the alignment before.
+
+    A lost placeholder replaces adjacent target units that attend to it and are parts of its text. Without
+    such units, it is put before the unit that attends most to the source unit after it, or else at the end.
+    """
     spans_S, spans_T = units(source), units(target)
     kept = Counter(MASKED.findall(target))
     edits: list[tuple[Span, str, Mapping[int, float]]] = []
@@ -43,8 +45,8 @@ def with_placeholders(source: str, target: str, shares: Shares) -> tuple[str, Sh
 
 
 def _gap(source: str, target: str) -> str:
-    """Return a space if a placeholder needs one beside the character `target`, or else "". It had the
-    character `source` beside it. No character means the end of the text."""
+    """Return a space if a placeholder needs one before or after the character `target`, or else "". Beside it
+    in the source was the character `source`. No character means the end of the text."""
     is_glued = LETTER.match(target) and not LETTER.match(source)
     return " " if target and not target.isspace() and (source.isspace() or is_glued) else ""
 
@@ -69,8 +71,8 @@ def _damaged(target: str, spans: list[Span], shares: Sequence[float], placeholde
 def _edited(
     target: str, spans: list[Span], shares: Shares, edits: list[tuple[Span, str, Mapping[int, float]]]
 ) -> tuple[str, Shares]:
-    """Return `target` with the text of each edit in place of its characters, and the new alignment. The edit
-    has the shares of the new units."""
+    """Return `target` with the text of each edit in place of a span of its characters, and the new alignment.
+    An edit is a span, the text and the shares of the text's units."""
     rows: list[Mapping[int, float]] = [{}] * len(target)  # of each character
     for (start, end), row in zip(spans, shares, strict=True):
         rows[start:end] = [row] * (end - start)

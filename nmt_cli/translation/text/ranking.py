@@ -17,8 +17,11 @@ Scorer = Comet | CommandScorer
 
 
 def check_scorer(search: SearchConfig, scorer: Scorer | None) -> None:
-    """Raise `UserError` if `scorer` does not suit the settings. Minimum Bayes risk by COMET needs a `Comet`
-    with references that encodes each sentence alone. Reranking needs a scorer without references."""
+    """Raise `UserError` if `scorer` does not suit the settings.
+
+    Minimum Bayes risk by COMET needs a `Comet` that has references and encodes each sentence alone. Reranking
+    needs a scorer without references, and more than one hypothesis.
+    """
     comet = scorer if isinstance(scorer, Comet) else None
     name = f"the COMET model {comet.kind}" if comet else "a command" if scorer else "none"
     if search.mbr.startswith("comet"):
