@@ -101,10 +101,14 @@ def aligning_attention(cross_LHTS: Tensor, guided: bool) -> Tensor:
 def _recorded(
     model: Transformer, pairs: Sequence[Pair], cross_only: bool = False
 ) -> tuple[list[list[int]], list[list[int]], tuple[list[list[Tensor]], ...]]:
-    """Run `model.forward` once on all pairs. Return their sources and targets with end tokens, targets cut to
-    the model's positions, and the attention weights before dropout: of the encoder, of the decoder, and of
-    the decoder to the source. Each has for each layer and pair [H, queries, keys], on the host. If
-    `cross_only`, record only the decoder's attention to the source."""
+    """Run the model once on all `pairs`, and return what its attention did.
+
+    Return the source tokens and the target tokens of each pair, both with end tokens, and three lists of
+    weights before dropout: of the encoder, of the decoder, and of the decoder to the source. A list has, for
+    each layer and pair, [H, queries, keys] on the host. Targets are cut to the model's positions.
+
+    `cross_only`: record only the last list, and leave the others empty.
+    """
     limit = model.config.limit or None
     sources = [model.source_vocabulary.ended(source) for source, _ in pairs]
     targets = [model.target_vocabulary.ended(target)[:limit] for _, target in pairs]

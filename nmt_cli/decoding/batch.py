@@ -86,11 +86,14 @@ def translated(
     queue: Queue,
     new_search: Callable[[int], Searching],
 ) -> Iterator[Found]:
-    """Translate until batch and queue are empty. Yield sentences when they are done, in any order.
+    """Translate until the batch and the queue are empty. Yield each sentence when it is done, in any order.
 
-    If memory runs out, put the batch back and halve its limit. Yield a sentence that does not fit alone with
-    None. `new_search` makes an empty search, in which the host looks for finished sentences after so many
-    steps. The caller hands what is yielded to `queue.finish`.
+    `new_search`: makes an empty search. Its argument is the number of steps after which the host looks for
+        finished sentences.
+
+    If memory runs out, the batch is put back into the queue, and the next batch may have half of its
+    sentences. A sentence that does not fit alone is yielded with None. The caller gives what is yielded to
+    `queue.finish`.
     """
     on_gpu = is_gpu(ensemble.device)
     max_rows, look_every = (ROWS_ON_GPU, LOOK_EVERY) if on_gpu else (ROWS_ON_CPU, 1)
@@ -130,8 +133,12 @@ def translated(
 def _aligned(
     model: Transformer, waiting: list[Finished], finished: Iterable[Finished], running: Sequence[Sentence]
 ) -> Iterator[Found]:
-    """Yield the `finished` sentences of a step. Those to align are `waiting` until there are
-    `ALIGNED_AT_ONCE`, or none is `running`. Yield them with attention, or without if memory is too small."""
+    """Yield the `finished` sentences of a step. A sentence to align waits in `waiting` for the next ones,
+    because attention is computed for several at a time.
+
+    It is computed once `ALIGNED_AT_ONCE` are waiting, or if none to align is `running`. If memory is too
+    small for it, they are yielded without attention.
+    """
     for sentence, hypotheses in finished:
         if sentence.aligned and hypotheses:
             waiting.append((sentence, hypotheses))
@@ -183,7 +190,8 @@ class ListQueue:
 def take_longest(
     ascending: list[Sentence], slots: int, tokens: int, running: Sequence[Sentence]
 ) -> list[Sentence]:
-    """Remove and return the longest sentences that `Queue.take` allows. `ascending` is sorted by length."""
+    """Remove the longest sentences from `ascending`, which is sorted by length, and return them. Limits are
+    those of `Queue.take`."""
     if not ascending:
         return []
     # The longest first: sentences that join later are shorter and never increase the padding.

@@ -41,8 +41,11 @@ def token_scores(ensemble: Ensemble, pairs: Sequence[Pair]) -> list[list[float]]
 
 
 def _batches(pairs: Sequence[Pair]) -> Iterator[list[int]]:
-    """Yield lists of indices of pairs, by ascending target length. A list has at most `TOKENS` source and
-    target tokens together, with end tokens. A longer pair has a list of its own."""
+    """Yield the indices of pairs in batches, by ascending target length.
+
+    A batch has at most `TOKENS` source and target tokens together, with end tokens. A longer pair is a batch
+    alone.
+    """
     batch: list[int] = []
     tokens = 0
     for number in sorted(range(len(pairs)), key=lambda i: len(pairs[i][1])):

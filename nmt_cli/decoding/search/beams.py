@@ -165,10 +165,11 @@ class Beams:
         self.ages = self.ages + 1
 
     def give_up_hopeless(self, rule: LengthRule, reach: float) -> None:
-        """Set to -inf the total of live hypotheses that cannot exceed the K-th best finished one.
+        """Drop live hypotheses that cannot become better than the K-th best finished one.
 
-        Assume that more tokens cost nothing, and the final length with the best score. The final length is at
-        most max(`reach` x current length, source length), and at most the cap.
+        The bound is optimistic: more tokens cost nothing, and the final length is the one with the best
+        score. That length is at most `reach` times the current length, or the source length if this is more,
+        and at most the cap.
         """
         longest = torch.maximum(reach * self.ages, self.pieces).minimum(self.caps)
         # 1 is added because lengths include the end token.
@@ -198,8 +199,11 @@ class Beams:
             setattr(self, field.name, torch.cat([getattr(self, field.name), getattr(joining, field.name)]))
 
     def finished(self, sentences: Tensor) -> list[list[Hypothesis]]:
-        """Return the finished hypotheses of `sentences`, indices in the batch: at most K each, best first. If
-        a log-probability of a sentence was not a number, it has none: nan, as the largest, ended the rest."""
+        """Return the finished hypotheses of `sentences`, indices in the batch: at most K each, best first.
+
+        A sentence with a log-probability that was not a number has none. As the largest value, nan has ended
+        its other hypotheses.
+        """
         scores = self.ended_scores.where(~self.totals.isnan().any(1, keepdim=True), -torch.inf)
         tensors = (scores, self.ended_lengths, self.ended_tokens, self.ended_token_totals)
         results = list[list[Hypothesis]]()

@@ -97,11 +97,14 @@ def bans_of(sequences: Sequence[Sequence[int]]) -> Bans:
 
 
 def require_placeholders(log_probs_RV: Tensor, history: History, end: int) -> None:
-    """Require each placeholder of the source exactly once, in rows of sentences with rules about them.
+    """Require each placeholder of the source exactly once in the translation. This applies to rows whose
+    sentences have such rules.
 
-    While wanted placeholders are missing, forbid the end token. If it is likeliest, or `room` suffices only
-    for missing placeholders, allow only these. Always forbid other placeholders, and the `join` symbol once
-    the row has it `joins` times.
+    - While wanted placeholders are missing, the end token is forbidden.
+    - If the end token is likeliest, or if there is `room` for the missing ones only, no other token is
+      allowed.
+    - Placeholders that are not missing are forbidden.
+    - The `join` symbol is forbidden once the row has it `joins` times.
     """
     likeliest = log_probs_RV.argmax(1).tolist()
     for row, (tokens, item) in enumerate(zip(history.paths(), history.items_R, strict=True)):

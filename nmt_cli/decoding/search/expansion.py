@@ -18,8 +18,13 @@ from nmt_cli.decoding.search.beams import Continuations
 def best(log_probs_RV: Tensor, rows_R: Tensor, totals_BN: Tensor, end: int) -> Continuations:
     """Choose the best continuations of each sentence: N that stay live, and those that finish.
 
-    A continuation by `end` finishes if among the N best of the sentence, and is left out otherwise. With one
-    slot, nothing stays live if `end` is likeliest. `totals_BN` has the totals of all slots.
+    `log_probs_RV`: log-probabilities of the next token.
+    `rows_R`: the numbers of the slots in use.
+    `totals_BN`: the totals of all slots.
+    `end`: the end token. A continuation by it finishes if it is among the N best of the sentence, and is left
+        out otherwise.
+
+    With one slot, nothing stays live if `end` is likeliest.
     """
     sentences, slots = totals_BN.shape
     width = min(slots + 1, log_probs_RV.shape[1])  # one candidate per slot, and an end token
@@ -44,10 +49,12 @@ def best(log_probs_RV: Tensor, rows_R: Tensor, totals_BN: Tensor, end: int) -> C
 def drawn(
     log_probs_RV: Tensor, rows_R: Tensor, totals_BN: Tensor, draws_R: Tensor, config: SearchConfig, end: int
 ) -> Continuations:
-    """Draw one continuation of each hypothesis by its random number in [0, 1). The token `end` finishes.
+    """Draw one continuation of each hypothesis at random. The token `end` finishes it.
 
-    `temperature`, `top_k` and `top_p` of `config` change the probabilities of the draw. Totals add the
-    unchanged log-probabilities. `totals_BN` has the totals of all slots.
+    `draws_R`: the random number of each row, in [0, 1).
+    `config`: `temperature`, `top_k` and `top_p` change the probabilities of the draw. Totals add the
+        unchanged log-probabilities.
+    `totals_BN`: the totals of all slots.
     """
     shaped = (log_probs_RV / config.temperature).softmax(-1)
     ordered, tokens = shaped.sort(-1, descending=True)

@@ -114,8 +114,10 @@ class Planner:
     def _terms(
         self, items: Sequence[BatchItem], beams: Beams, slots_R: NDArray[np.int64]
     ) -> TermsRule | None:
-        """Return the sentences with terms and free choice of the next token, or None if there are none.
-        Sentences whose hypotheses all have all terms are left out."""
+        """Return the rule for sentences with terms whose next token is free, or None if there are none.
+
+        A sentence whose live hypotheses have all terms safely is left out, also in later steps.
+        """
         end, count = self._vocabulary.end, self._config.slots
         free = [bool(item.terms) and item.forced_token(end) is None and not item.done for item in items]
         if not any(free):

@@ -73,8 +73,12 @@ class Search:
 
     @torch.inference_mode()
     def step(self) -> list[Done]:
-        """Extend each hypothesis by a token. Return newly done sentences with their hypotheses. Look for done
-        sentences every `look_every` steps or after a cap, and otherwise return []."""
+        """Extend each hypothesis by a token, and return the sentences that are done since the last look, with
+        their hypotheses.
+
+        The host looks every `look_every` steps, and after a sentence has reached its cap. Other calls return
+        [].
+        """
         assert self._beams is not None
         # Not right after sentences are done: if compacting ran out of memory, their results would be lost.
         if len(self.sentences) <= COMPACT_AT * len(self._items):
@@ -87,8 +91,8 @@ class Search:
         return self._finished(self._beams)
 
     def _finished(self, beams: Beams) -> list[Done]:
-        """Mark and return newly done sentences, at every `look_every`-th call or if a sentence exceeds its
-        cap. Return [] in other calls."""
+        """Mark the sentences that are done, and return them with their hypotheses. Calls in which the host
+        does not look return [], as in `step`."""
         self._unseen += 1
         # A sentence is always done after its cap. It must not take another step.
         at_cap = any(item.room < 0 for item in self._items if not item.done)
