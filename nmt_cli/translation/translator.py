@@ -75,8 +75,11 @@ class Translator:
         return CallOptions(search, _banned(self.tokenizers.target, search.ban), aligned, glossary)
 
     def translations(self, lines: Sequence[FinishedLine], options: CallOptions) -> list[Translation]:
-        """Build the translations of `lines`. Rank the hypotheses of all by `search.mbr` or the scorer, if
-        set. Raise `UserError` if the scorer fails, or if log-probabilities overflow in fp16."""
+        """Return the translations of `lines`.
+
+        If search.mbr or a scorer ranks hypotheses, those of all lines are ranked together first. Raise
+        `UserError` if the scorer fails, or if log-probabilities overflow in fp16.
+        """
         if self.scorer or options.search.mbr != "off":
             lines = ranked(lines, options.search, self.scorer, self.joiner.text)
         return [self.joiner.translation(line, hypotheses) for line, hypotheses in lines]
@@ -97,8 +100,8 @@ class Translator:
 
 
 def _banned(target: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
-    """Return the token ids of each text that translations must not contain. Leave out empty texts, and texts
-    with unknown tokens, which translations cannot contain."""
+    """Return the token ids of each text that translations must not contain. Empty texts are left out, and so
+    are texts with unknown tokens, which no translation contains."""
     codes = 1 if target.begin else 0
     encoded = (target.encode(target.prepare(text))[codes:] for text in texts)
     return [ids for ids in encoded if ids and target.vocabulary.unknown not in ids]

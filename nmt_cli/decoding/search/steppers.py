@@ -32,9 +32,12 @@ class Stepper:
         self._banned = torch.tensor(sorted(banned), dtype=torch.int64, device=ensemble.device)
 
     def step(self, plan: StepPlan, beams: Beams, caches: Caches) -> None:
-        """Carry out a plan. Extend the hypotheses in `beams` by draws or by the best of each sentence, and
-        reorder the caches. Except in sampling, drop hypotheses that cannot win. With `stop_early`, also drop
-        all of a sentence with `beam` finished ones."""
+        """Carry out a plan: extend each hypothesis in `beams` by a token, and reorder the caches.
+
+        Tokens are drawn, or are the best of each sentence. If they are not drawn, hypotheses that cannot win
+        are dropped. With search.stop_early, a sentence with as many finished hypotheses as the beam is wide
+        drops all others.
+        """
         config, log_probs_RV = self._config, self._log_probs(plan, caches)
         if plan.draws_R is None:
             chosen = best(log_probs_RV, plan.rows_R, beams.totals, self._end)
@@ -50,11 +53,13 @@ class Stepper:
             cache.reorder(chosen.live_parents, beams.in_use)
 
     def _log_probs(self, plan: StepPlan, caches: Caches) -> Tensor:
-        """Extend the caches. Return [R, V]: log-probabilities of the next token, -inf if forbidden.
+        """Extend the caches, and return the log-probabilities of the next tokens, [R, V]. A forbidden token
+        has -inf.
 
-        Forbid banned tokens, an end that is too early, and tokens that `history` forbids. Allow nothing but a
-        forced token, even if banned. If the rules leave no token to a row, the row may end. Of sentences with
-        terms, allow only the continuations that the beam takes.
+        - Forbidden are banned tokens, an end that is too early, and what the rules of `history` forbid.
+        - If the rules leave no token to a row, the row may end.
+        - A row with a forced token may only take this one, even if it is banned.
+        - A sentence with terms may only take the continuations that its beam takes.
         """
         x_RV = self._ensemble.step(plan.newest_R, plan.rows_R, caches, plan.longest)
         if plan.forced:

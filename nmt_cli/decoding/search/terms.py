@@ -53,8 +53,11 @@ def largest(term: Term) -> int:
 
 @lru_cache(8)
 def word_parts(entries: tuple[str, ...]) -> WordParts:
-    """Return the parts of words among the `entries` of a vocabulary. If some have a space, tokens without one
-    join the token before. Otherwise only tokens that end with "@@" join the next one."""
+    """Return which `entries` of a vocabulary are parts of words.
+
+    If some entries have a space or its symbol, a token without one joins the token before. Otherwise, a token
+    that ends with "@@" joins the token after.
+    """
     if not any(SPACE in entry or " " in entry for entry in entries):
         return WordParts(np.array([entry.endswith(JOINER) for entry in entries]), np.ones(len(entries), bool))
     first, last = (
@@ -91,7 +94,12 @@ class TermProgress(NamedTuple):
 
 
 def progress(paths_RT: Ints, terms_R: Sequence[Sequence[Term]], parts: WordParts) -> TermProgress:
-    """Return what hypotheses have of the terms. `paths_RT` ends with their tokens, at least one column."""
+    """Return what hypotheses have of their terms.
+
+    `paths_RT`: the last columns are the tokens of each hypothesis, with `NOTHING` before them. There is at
+        least one column.
+    `terms_R`: the terms of the sentence of each hypothesis.
+    """
     rows_P, tokens_PL, sizes_P, terms_P, largest_P = _pairs(terms_R)
     length, longest = paths_RT.shape[1], tokens_PL.shape[1]
     # joined_RT: whether a token, or the one after the last, joins the token before.
@@ -137,8 +145,9 @@ def progress(paths_RT: Ints, terms_R: Sequence[Sequence[Term]], parts: WordParts
 
 
 def _pairs(terms_R: Sequence[Sequence[Term]]) -> tuple[Ints, Ints, Ints, Ints, Ints]:
-    """Return all pairs of a hypothesis and a form of its terms: the row, the tokens of the form, [P, L],
-    their number, the index of the form's term, and the number of tokens of the longest form of the term."""
+    """Return all pairs of a hypothesis and a form of its terms, as five arrays: the row of the hypothesis,
+    the tokens of the form, [P, L], their number, the index of the form's term, and the number of tokens of
+    the term's longest form."""
     tokens, columns = zip(*map(_forms, terms_R), strict=True)
     sizes_P, terms_P, largest_P = np.concatenate(columns, axis=1)
     rows_P = np.arange(len(terms_R)).repeat([own.shape[1] for own in columns])
@@ -186,10 +195,11 @@ class TermsRule:
     """Maximum number of hypotheses of a sentence."""
 
     def choose(self, log_probs_RV: Tensor, end: int) -> None:
-        """Set to -inf all continuations of sentences with terms that the beam does not take.
+        """In sentences with terms, set to -inf all continuations that the beam does not take.
 
-        A hypothesis ends only with all terms. If room is tight, only missing terms are allowed. A row to
-        which other rules leave only the end token may end.
+        - A hypothesis may end only when it has all its terms.
+        - If the tokens that remain are just enough for the missing terms, it may continue only with these.
+        - If other rules leave it only the end token, it may end without them.
         """
         numbers_R = torch.from_numpy(self.numbers_R).to(log_probs_RV.device)
         found = self._candidates(log_probs_RV[numbers_R], end)
@@ -202,8 +212,8 @@ class TermsRule:
         log_probs_RV[rows, tokens] = log_probs
 
     def _candidates(self, own_RV: Tensor, end: int) -> Candidates:
-        """Return the tokens that may follow each row: those of forms, the end token, and the likeliest.
-        Overwrite `own_RV`."""
+        """Return the tokens that may follow each row: those that continue a form, the end token, and the
+        likeliest. The log-probabilities in `own_RV` are overwritten."""
         state, device, count = self.progress, own_RV.device, min(self.slots + 1, own_RV.shape[1])
         # Of equal tokens, take one that completes a form, else the one that continues the longest.
         order = np.lexsort((-state.lengths_N, state.lengths_N > 0))
@@ -258,8 +268,10 @@ class TermsRule:
 
 
 def _indices_within(keys_C: Ints, *order: NDArray[np.generic]) -> Ints:
-    """Return the index of each element among those with the same key, in ascending `order`. The last array of
-    `order` counts most."""
+    """Return the index of each element among those with the same key.
+
+    They are sorted by the arrays in `order`, ascending. The last array counts most.
+    """
     by_key = np.lexsort((*order, keys_C))
     ordered = keys_C[by_key]
     indices_C = np.empty_like(by_key)

@@ -30,9 +30,14 @@ CLIENT_GONE = 499
 def endpoint(
     service: Service, keys: Keys, handler: Handler, error_body: ErrorBody, no_key_status: int = 403
 ) -> Callable[[Request], Coroutine[None, None, Response]]:
-    """Return a Starlette endpoint that calls `handler` with the fields of a request. A busy server refuses
-    POST. A missing or wrong key has status `no_key_status`. Errors are JSON in the format of `error_body`. If
-    the client disconnects, cancel the work, with status `CLIENT_GONE`."""
+    """Return a Starlette endpoint that answers a request by `handler`, which gets the fields of the request.
+
+    `error_body`: makes the JSON body of an error, in the format of one API.
+    `no_key_status`: the status for a missing or wrong key.
+
+    A busy server refuses POST. If the client disconnects, the work is cancelled, and the status is
+    `CLIENT_GONE`.
+    """
 
     async def respond(request: Request) -> Response:
         try:
@@ -82,8 +87,8 @@ async def _disconnect(receive: Receive) -> None:
 
 
 class EventStream(Response):
-    """A response of server-sent events, one per text of `events`, until the client disconnects. After a
-    refusal or a timeout, the last event is an error in the format of `error_body`."""
+    """A response of server-sent events, one for each text of `events`. After a refusal or a timeout, the last
+    event is an error in the format of `error_body`."""
 
     def __init__(self, service: Service, events: AsyncGenerator[str], error_body: ErrorBody) -> None:
         """`events` yields the text of each event. `service` has the time limit. `error_body` builds the body

@@ -25,8 +25,11 @@ YES_OR_NO: Mapping[object, bool] = {"true": True, "1": True, 1: True, "false": F
 
 
 class Fields(Values):
-    """The fields of a request by name. Each method returns one field as one type. A value of another type or
-    not allowed raises `Refused` (400). None and "" count as missing. Texts become valid Unicode."""
+    """The fields of a request by name. Each method returns one field as one type.
+
+    None and "" count as missing. Texts become valid Unicode. A value of another type, or one that is not
+    allowed, raises `Refused` (400).
+    """
 
     absent = (None, "")
 
@@ -79,8 +82,12 @@ class Fields(Values):
 
 
 async def fields_of(request: Request, config: ServerConfig) -> Fields:
-    """Read the fields from the body, a JSON object or a form, and from the URL. A form overrides the URL.
-    With JSON, ignore the URL. Raise `Refused` for an invalid body (400) or a body over the limit (413)."""
+    """Read the fields of a request.
+
+    They come from the body, a JSON object or a form, and from the URL. A field of a form replaces that of the
+    URL. With JSON, the URL is ignored. Raise `Refused` for an invalid body (400), or one over the limit
+    (413).
+    """
     limit = EXTRA_BYTES + MAX_BYTES_PER_CHARACTER * config.most_characters
     body = await _body(request, limit)
     from_url = _parsed(request.url.query) | request.path_params
@@ -133,8 +140,8 @@ async def _body(request: Request, limit: int) -> bytes:
 
 
 def _parsed(form: str) -> dict[str, Any]:
-    """Return the value of each field of a form or query, or a list if the field occurs several times. CR LF
-    becomes LF. Raise `Refused` (400) for over 10,000 fields."""
+    """Return the fields of a form or a query. A field that occurs several times has a list of its values. CR
+    LF becomes LF. Raise `Refused` (400) for over 10,000 fields."""
     try:
         fields = parse_qs(form, keep_blank_values=True, max_num_fields=10_000)
     except ValueError as error:

@@ -25,10 +25,12 @@ def error_body(refused: Refused) -> Mapping[str, Any]:
 
 
 async def translate(service: Service, fields: Fields) -> Response:
-    """Answer `POST /v2/translate`. The field `ignore_tags` is a list or a text with commas. The field
-    `context` and a preferred formality have no effect. Markup stays if `tag_handling` is xml or html. Raise
+    """Answer `POST /v2/translate`. With `tag_handling` xml or html, markup stays as it is.
+
+    `ignore_tags` is a list, or a text with commas. `context` and a preferred formality have no effect. Raise
     `Refused` for wrong or unsupported fields (400), an unknown glossary (404), too much text (413), a busy
-    server (429) or a failure (503)."""
+    server (429), or a failure (503).
+    """
     texts = fields.texts("text")
     source = fields.text("source_lang", libretranslate.AUTO)
     markup = (

@@ -26,8 +26,8 @@ MAX_CHARACTERS = 200
 
 
 async def create(service: Service, fields: Fields) -> Response:
-    """Answer `POST /v2/glossaries`. Raise `Refused` (400) for invalid entries and other directions than those
-    of the models, and beyond the number that the server stores."""
+    """Answer `POST /v2/glossaries` by storing a glossary. Raise `Refused` (400) for invalid entries, for a
+    direction that no model has, and if the server already stores as many as it can."""
     name, form = fields.text("name"), fields.chosen("entries_format", ("tsv", "csv"))
     source, target = fields.text("source_lang"), fields.text("target_lang")
     if not (direction := service.directions.find(source, target)):
@@ -75,8 +75,11 @@ async def language_pairs(service: Service, _: Fields) -> Response:
 
 
 async def by_id(service: Service, fields: Fields, direction: Direction) -> Glossary | None:
-    """Return the glossary of the field `glossary_id`, if any. Raise `Refused` (404) if it is unknown, and
-    (400) for another direction, without `source_lang`, and for the field `glossary_ids`."""
+    """Return the glossary that the field `glossary_id` names, or None without the field.
+
+    Raise `Refused` (404) if it is unknown. Raise `Refused` (400) if it is for another direction, if
+    `source_lang` is missing, and for the field `glossary_ids`.
+    """
     if fields.values.get("glossary_ids"):
         raise Refused(400, "glossary_ids is not supported. Send one glossary_id.")
     if not (key := fields.text("glossary_id", "")):
@@ -94,8 +97,11 @@ async def by_id(service: Service, fields: Fields, direction: Direction) -> Gloss
 
 
 async def in_request(service: Service, fields: Fields, direction: Direction) -> Glossary | None:
-    """Return the glossary in the field `glossary`, if any: an object of sources with a translation or a list
-    of them, or a list of such pairs, also as JSON in a text. Raise `Refused` (400) for another form."""
+    """Return the glossary that the field `glossary` contains, or None without the field.
+
+    It is an object with a translation, or a list of them, for each source. A list of lists does as well: a
+    source and its translations. Both may be JSON in a text. Raise `Refused` (400) for another form.
+    """
     if (value := fields.values.get("glossary")) in (None, ""):
         return None
     if isinstance(value, str):
@@ -114,9 +120,11 @@ async def in_request(service: Service, fields: Fields, direction: Direction) -> 
 
 
 def _terms(rows: Iterable[Sequence[object]], limit: int) -> Terms:
-    """Return the terms of rows, each a source and its accepted translations. Raise `Refused` (400) for other
-    rows, a repeated source, a text over `MAX_CHARACTERS`, more than `MAX_FORMS` translations, and no terms or
-    more than `limit`."""
+    """Return the terms of `rows`. A row is a source and its accepted translations.
+
+    Raise `Refused` (400) for a repeated source, for something that is not a text of up to `MAX_CHARACTERS`,
+    for more than `MAX_FORMS` translations, and unless there are 1 to `limit` terms.
+    """
     texts: list[list[str]] = []
     for number, row in enumerate(rows, start=1):
         texts.append([text for text in row if isinstance(text, str) and len(text) <= MAX_CHARACTERS])
@@ -133,8 +141,11 @@ def _terms(rows: Iterable[Sequence[object]], limit: int) -> Terms:
 
 
 def _parsed(text: str, form: str) -> Terms:
-    """Return the terms of a text in DeepL's `form`: "tsv" with a source and its translations per line, or
-    "csv" with a source and a translation, whose further columns are languages. Raise `Refused` (400)."""
+    """Return the terms of a text in a format of DeepL. Raise `Refused` (400) for damage.
+
+    In "tsv", a line has a source and its translations. In "csv", it has a source and one translation, and
+    further columns are languages.
+    """
     if form == "tsv":
         return _terms((line.split("\t") for line in text.splitlines()), MAX_TERMS)
     rows = csv.reader(text.splitlines(), strict=True)

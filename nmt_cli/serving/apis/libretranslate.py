@@ -29,9 +29,12 @@ def error_body(refused: Refused) -> Mapping[str, Any]:
 
 
 async def translate(service: Service, fields: Fields) -> Response:
-    """Answer `POST /translate`, if `stream` in events: one per sentence, then the complete response. Raise
-    `Refused` for wrong fields or languages (400), too much text (413), a busy server (429), or a failed
-    translation (503)."""
+    """Answer `POST /translate`. If the field `stream` is true, the answer is events: one for each sentence,
+    then the complete response.
+
+    Raise `Refused` for wrong fields or languages (400), too much text (413), a busy server (429), or a failed
+    translation (503).
+    """
     is_list = isinstance(fields.values.get("q"), list)
     texts = fields.texts("q")
     source, target = fields.text("source"), fields.text("target")
@@ -74,9 +77,12 @@ async def languages(service: Service, _: Fields) -> Response:
 async def find_direction(
     service: Service, source: str, target: str, texts: Sequence[str]
 ) -> tuple[Direction, Guess | None]:
-    """Return the direction of a request, and None. If `source` is "auto", detect the likeliest language of
-    `texts` that has `target`, and return it with its probability instead of None. Raise `Refused` for an
-    unknown language or a direction without a model (400), and for texts too large to detect (413)."""
+    """Return the direction of a request, and the detected language with its probability, or None.
+
+    With the `source` "auto", the likeliest language of `texts` is taken that a model translates into
+    `target`. Otherwise nothing is detected. Raise `Refused` for an unknown language or a direction without a
+    model (400), and for texts too large to detect (413).
+    """
     served = service.directions
     for language in (target,) if source == AUTO else (source, target):
         if not served.resolve(language):
@@ -103,9 +109,14 @@ def _body(
     guess: Guess | None,
     with_confidence: bool,
 ) -> Mapping[str, Any]:
-    """Return the body of a response. If `is_list`, each field is a list with a value per text, else one
-    value. Add the detected language unless `guess` is None, what `request` asks for, and the confidence from
-    0 to 1 if `with_confidence`."""
+    """Return the body of a response.
+
+    `is_list`: each field has a list with a value for each text, and otherwise one value.
+    `guess`: the detected language, which is added unless it is None.
+    `with_confidence`: add the confidence, from 0 to 1.
+
+    What `request` asks for, alternatives and alignments, is added too.
+    """
     body: dict[str, Any] = {"translatedText": [one.text for one in translated]}
     if guess:
         body["detectedLanguage"] = [_detected(*guess)] * len(translated)

@@ -33,8 +33,11 @@ class File(NamedTuple):
 
 
 def parts(content_type: str, body: bytes) -> dict[str, list[str | File]]:
-    """Return the values of each field of a multipart form, texts or files, in order. CR LF in a text becomes
-    LF. Raise `Refused` (400) for a damaged form, too many parts, and long headers."""
+    """Return the values of each field of a multipart form, texts or files, in order.
+
+    CR LF in a text becomes LF. Raise `Refused` (400) for a damaged form, for too many parts, and for long
+    headers.
+    """
     boundary = _parameters(content_type).get("boundary", "")
     delimiter = b"\r\n--" + boundary.encode("latin-1", "replace")
     _, *pieces = (b"\r\n" + body).split(delimiter, MAX_PARTS + 2)

@@ -26,9 +26,12 @@ def error_body(refused: Refused) -> Mapping[str, Any]:
 
 
 async def complete(service: Service, fields: Fields) -> Response:
-    """Answer `POST /v1/chat/completions` with the translation of the last user message, in events if
-    `stream`. The field `model` is a direction such as "en-de" or a model folder. Raise `Refused` for wrong
-    fields (400), an unknown model (404), too much text (413), a busy server (429) or a failure (503)."""
+    """Answer `POST /v1/chat/completions` with the translation of the last user message. If the field `stream`
+    is true, the answer is events.
+
+    The field `model` is a direction such as "en-de", or a model folder. Raise `Refused` for wrong fields
+    (400), an unknown model (404), too much text (413), a busy server (429), or a failure (503).
+    """
     name, text = fields.text("model"), _last_message(fields)
     if fields.values.get("glossary"):
         raise Refused(400, "glossary is not supported here. Use POST /translate or /v2/translate.")
@@ -83,8 +86,11 @@ def _usage(translations: Sequence[Translation]) -> Mapping[str, int]:
 
 
 def _last_message(fields: Fields) -> str:
-    """Return the text of the last message with role "user". Join its text parts and ignore other parts. Raise
-    `Refused` (400) if `messages` is no list of objects or has no "user" message with text."""
+    """Return the text of the last message with the role "user". If it has parts, its text parts are joined,
+    and others are ignored.
+
+    Raise `Refused` (400) if `messages` is not a list of objects, or has no such message with text.
+    """
     messages = fields.values.get("messages")
     if not isinstance(messages, list) or not all(isinstance(one, dict) for one in messages):
         raise Refused(400, "messages must be a list of objects.")
@@ -103,8 +109,11 @@ def _last_message(fields: Fields) -> str:
 async def _chunks(
     service: Service, documents: Documents, head: Mapping[str, Any], with_usage: bool
 ) -> AsyncGenerator[str]:
-    """Yield the events of a streamed answer: a first chunk, one per sentence, a last chunk and `DONE`. `head`
-    has the fields of all chunks. With `with_usage`, yield token counts before `DONE`."""
+    """Yield the events of a streamed answer: a first chunk, one for each sentence, a last chunk and `DONE`.
+
+    `head`: the fields that all chunks share.
+    `with_usage`: before `DONE`, yield counts of tokens.
+    """
 
     def chunk(delta: Mapping[str, str], end: str | None = None) -> str:
         return as_json({**head, "choices": [{"index": 0, "delta": delta, "finish_reason": end}]})

@@ -1,4 +1,8 @@
-"""The alignment of the words of a line, from the attention of its subword tokens."""
+"""The alignment of the words of a line, from the attention of its subword tokens.
+
+A unit is a word or a punctuation mark. The alignment of two texts has a row for each target unit: the shares
+of source units in it.
+"""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -26,11 +30,12 @@ def unit_shares(
     translation: str,
     hypotheses: Sequence[Hypothesis],
 ) -> Shares:
-    """Return the alignment of the units of a raw `line` and its `translation`.
+    """Return the alignment of the units of a raw `line` and its `translation`. Without attention, its rows
+    are empty.
 
-    `sentences` and `hypotheses` are their parts. A target unit has the attention of its first token, which
-    aligns better than its other tokens. A source unit has the sum over its tokens, in relation to its sum
-    over the translation. Without attention, there are no shares.
+    `sentences` and `hypotheses` are the parts of both. A target unit has the attention of its first token,
+    which aligns better than its other tokens. A source unit has the sum over its tokens. This is divided by
+    its sum over the translation, so that a unit that attracts attention everywhere counts less.
     """
     spans_S, spans_T = units(line), units(translation)
     sources, targets = ([one.tokens for one in parts] for parts in (sentences, hypotheses))
@@ -77,8 +82,9 @@ def composed(first: Shares, second: Shares) -> Shares:
 
 
 def links(shares: Shares) -> list[tuple[int, int]]:
-    """Return the sorted pairs of a source unit and a target unit that are linked. A target unit is linked to
-    the source units of at least `MIN_LINKED`, or else to those of the highest share."""
+    """Return the linked pairs of a source unit and a target unit, sorted. A target unit is linked to all
+    source units with a share of at least `MIN_LINKED`. If there is none, it is linked to those with its
+    highest share."""
     return sorted(
         (unit_S, unit_T)
         for unit_T, row in enumerate(shares)
@@ -90,8 +96,12 @@ def links(shares: Shares) -> list[tuple[int, int]]:
 def token_ends(
     length: int, tokenizer: Tokenizer, parts: Sequence[Sequence[int]], values: Sequence[Values]
 ) -> NDArray[np.float64]:
-    """Return the character of a text at which each token of its `parts` ends, without counting spaces.
-    `values` has the text of placeholder symbols by part. Scale the ends so that the last is `length`."""
+    """Return the character at which each token of a text ends. Spaces do not count.
+
+    `length`: the number of characters of the text. The ends are scaled so that the last one is this.
+    `parts`: the tokens of each sentence.
+    `values`: for each sentence, the texts of its placeholder symbols.
+    """
     ends: list[int] = []
     for ids, symbols in zip(parts, values, strict=True):
         before = ends[-1] if ends else 0

@@ -21,8 +21,11 @@ class Workers:
     """The worker threads of a model, all on one queue. Each translates, or serves a worker process."""
 
     def __init__(self, loads: Sequence[Load], start: StartMethod | None = None) -> None:
-        """Start a worker for each of `loads`. Several workers are processes, started by `start`, or threads
-        if it is None. Raise `UserError` if the system refuses a process."""
+        """Start a worker for each of `loads`, which return its models.
+
+        Several workers are processes, which `start` says how to start. With `start` None, and for a single
+        worker, they are threads. Raise `UserError` if the system refuses a process.
+        """
         self.queue = RequestQueue(len(loads))
         self._owner = os.getpid()
         self._threads: list[threading.Thread] = []

@@ -49,9 +49,11 @@ class _Locked:
 
 
 class RequestQueue:
-    """All open requests and their waiting sentences. Any thread may call any method. Callers use `open`,
-    `next`, `poll`, `drop` and `close_request`. Reader threads use `read_lines`. Worker threads use the other
-    methods, of which some are those of a `decoding.batch.Queue`."""
+    """All open requests and their waiting sentences. Any thread may call any method.
+
+    Callers use `open`, `next`, `poll`, `drop` and `close_request`. Reader threads use `read_lines`. Worker
+    threads use the other methods, some of which are those of a `decoding.batch.Queue`.
+    """
 
     def __init__(self, workers: int) -> None:
         """`workers` is the number of worker threads that share the sentences."""
@@ -117,8 +119,12 @@ class RequestQueue:
     def open(
         self, search: SearchConfig, window: int, on_change: Callable[[], None] = lambda: None
     ) -> Request:
-        """Return a new request with the settings `search`. At most `window` lines may be added ahead of the
-        output. `on_change` is called under the lock when `poll` may return a line, and must not block."""
+        """Return a new request with the settings `search`.
+
+        `window`: the number of lines that may be added ahead of the output.
+        `on_change`: is called when `poll` may return a line. It must not block, because the caller holds the
+            lock.
+        """
         with self._locked:
             changed = threading.Condition(self._lock)
             request = Request(next(self._numbers), search, window, changed, on_change)
@@ -162,9 +168,13 @@ class RequestQueue:
             request.notify()
 
     def next(self, request: Request, before_waiting: Callable[[], None]) -> FinishedLine | None:
-        """Wait for the next line of a request, and return it with its hypotheses, or None at the end. Before
-        waiting, call `before_waiting` without the lock. Raise the error that ended the request or the
-        workers after all finished lines before it, and `RuntimeError` if the queue is closed."""
+        """Wait for the next line of a request, and return it with its hypotheses. Return None at the end.
+
+        `before_waiting`: is called, without the lock, if the line is not finished yet.
+
+        An error that ended the request or the workers is raised after all finished lines before it. Raise
+        `RuntimeError` if the queue is closed.
+        """
         if (done := self.poll(request)) or request.ended:
             return done
         before_waiting()  # not under the lock, since writing held output may block
@@ -212,8 +222,12 @@ class RequestQueue:
         return not (self.closed or request.closed)
 
     def next_search(self) -> SearchConfig | None:
-        """Wait for a sentence. Return the settings of a turn: those of a sentence to translate alone, else of
-        the longest waiting request. Return None once the queue is closed."""
+        """Wait for a sentence, and return the settings of the next turn. Return None once the queue is
+        closed.
+
+        They are those of a sentence to translate alone, if there is one. Otherwise they are those of the
+        request that has waited longest.
+        """
         with self._locked:
             self._work.wait_for(lambda: self.closed or self._suspects or self._waiting())
             if self.closed:
