@@ -144,6 +144,7 @@ def _aligned(
             waiting.append((sentence, hypotheses))
         else:
             yield sentence, hypotheses
+    # If the running sentences leave, as clients do, those that are waiting must still be yielded.
     if not waiting or (len(waiting) < ALIGNED_AT_ONCE and any(one.aligned for one in running)):
         return
     ready = [*waiting]

@@ -47,6 +47,7 @@ def language_codes(folder: Path, beside: Path) -> tuple[str, ...]:
         return ()
     pieces = {piece for model in _spms(beside).values() for piece in Pieces(model).written}
     codes = tuple(entry for entry in entries if LANGUAGE.fullmatch(entry) and entry not in pieces)
+    # Without its code, such a model translates into garbage.
     if codes and tuple(entries[: len(MARKS)]) != MARKS:
         raise UserError(
             f"{folder}: the vocabulary has the language code {codes[0]}, but is not of M2M100 or NLLB, so "

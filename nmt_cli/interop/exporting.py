@@ -72,6 +72,7 @@ def losses(model: LoadedModel, form: str) -> list[str]:
     tokenizers = model.identity.tokenizers
     bare = tokenizers.recipe.bare_source and form not in BARE_SOURCES
     messages = ["source sentences have no end token"] if bare else []
+    # SentencePiece would cut the symbol into pieces, and the target language would be lost.
     if tokenizers.recipe.symbols and form not in WITH_SYMBOLS and not _takes_pieces(form, tokenizers):
         messages.append(f"SentencePiece does not find the symbol {tokenizers.recipe.symbols[0]} in a text")
     return TOOLKITS[form].losses(model) + text_losses(tokenizers) + messages

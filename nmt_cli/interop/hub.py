@@ -14,6 +14,7 @@ PUSH, MESSAGE = "--push needs a client of the Hub", "Export by nmt"
 NAME = re.compile(r"[\w.-]+/[\w.-]+")
 COMMIT = re.compile(r"[0-9a-f]{40}")
 
+# An endpoint that accepts and does not answer would take 150 s.
 PATIENCE = 15
 """Maximum seconds without an answer to the first request. Later requests are repeated by huggingface_hub."""
 

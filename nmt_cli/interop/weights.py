@@ -129,6 +129,7 @@ def import_tensors(
         parts: list[Tensor] = []
         for name, shape in one.theirs.items():
             if name not in left and OPTIONAL.fullmatch(name):
+                # If other layers have this bias, it was lost. Zeros would change translations without a word.
                 _refuse_bias_of_other_layers(name, tensors, where)
                 left[name] = torch.zeros(shape)
             if name not in left:

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from nmt_cli.loss.plain_loss import IGNORED
 
+# Without it, the kernel for sm_90 read rows of 37,000 entries 2 bytes at a time, and now 16.
 UNIT = 64
 """Rows of logits begin at multiples of this many entries. In half precision these are 128 bytes, one read."""
 

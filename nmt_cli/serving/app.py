@@ -80,6 +80,7 @@ class Middleware:
 def _cors(scope: Scope) -> list[tuple[bytes, bytes]]:
     """Return the CORS headers for a request. They allow all headers that a browser asks for."""
     headers = {name.encode(): value.encode() for name, value in CORS.items()}
+    # A browser does not send headers that are not allowed, such as those of OpenAI's client.
     if wanted := dict(scope["headers"]).get(WANTED_HEADERS):
         headers[b"access-control-allow-headers"] = wanted
     return [*headers.items()]

@@ -117,6 +117,7 @@ class Connection(H11Protocol):
         now, unsent = time.monotonic(), self.transport.get_write_buffer_size()
         if not unsent or unsent != self._unsent:
             self._unsent, self._unsent_since = unsent, now
+        # Uvicorn waits without limit for a client that stops reading. The server could then not end.
         elif now - self._unsent_since > CLIENT_SECONDS:
             self.transport.abort()
             return

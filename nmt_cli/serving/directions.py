@@ -110,6 +110,8 @@ class Directions:
         """
         if exact := self._all.get((self.resolve(source) or "", self.resolve(target) or "")):
             return exact
+        # With models from en to pt_BR and from pt to en, each language resolves to the name of the other
+        # model.
         wanted = (without_region(source), without_region(target))
         directions = (one for pair, one in self._all.items() if tuple(map(without_region, pair)) == wanted)
         return next(directions, None) if wanted[0] != wanted[1] else None

@@ -101,6 +101,7 @@ class Documents:
         for text in self.texts:
             own = [*islice(left, len(text.sentences))]
             best, *others = (text.translated([_ranked(one, n) for one in own], self.join) for n in ranks)
+            # Otherwise a translated page would still declare the language of its source.
             if self.request.markup in ("html", "xhtml", "xml") and own:
                 best = with_language(best, self.request.direction.target)
             alternatives = [other for other in dict.fromkeys(others) if other not in ("", best)]

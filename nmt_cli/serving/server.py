@@ -119,6 +119,8 @@ class _Server(uvicorn.Server):
 
 def _report_ready() -> None:
     """Tell systemd that the server accepts connections, if it waits for that (`Type=notify`)."""
+    # Otherwise systemctl restart returns some seconds before the server listens. Restarting two processes one
+    # after the other then refused all connections for a while.
     if path := os.environ.get("NOTIFY_SOCKET"):
         address = path.replace("@", "\0", 1) if path.startswith("@") else path
         # Systemd itself reports a service that is never ready.

@@ -175,6 +175,8 @@ class Service:
         try:
             await self._one_at_a_time.acquire()
             running = asyncio.ensure_future(asyncio.to_thread(work))
+            # When the thread ends, not when this call does: clients that disconnect at once could otherwise
+            # start any number of threads.
             running.add_done_callback(lambda _: self._one_at_a_time.release())
             return await asyncio.shield(running)
         finally:

@@ -87,6 +87,8 @@ class Loop:
         rate = self._learning_rate()
         measured = self.trainer.step(self.position.step, rate, batch, self.loader)
         if self.validator.ema:
+            # Not by the step: a run that took the average of another one begins at step 0, where the average
+            # would fade within a few steps.
             self.validator.ema.update(self.position.updates)
         self.recorder.step(rate, batch, measured)
 

@@ -67,6 +67,7 @@ class Segmenter:
             )
             for index, sentence in enumerate(sentences)
         ]
+        # Checked here, because an error in the search would end all requests and name no line.
         if not self._can_write(number, sentences):
             sentences, too_long = [], True
         pieces = sum(tokens for _, tokens in cut)

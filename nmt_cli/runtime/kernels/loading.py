@@ -128,6 +128,8 @@ class KernelFiles:
             if self._claims is None:
                 self._claims = os.open(self._folder / "claims", os.O_RDWR | os.O_CREAT, 0o644)
             while True:
+                # Other errors end the wait. On a file system without locks, each of 58 kernels would wait for
+                # a minute.
                 with suppress(BlockingIOError, PermissionError):  # the errors of a lock of another process
                     fcntl.lockf(self._claims, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _offset(name))
                     return True

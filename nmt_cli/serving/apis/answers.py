@@ -102,6 +102,7 @@ class EventStream(Response):
         """Send the response through the ASGI function `send`. End early if the client disconnects, or does
         not read it in time. The server then closes the connection."""
         with suppress(ClientDisconnect, TimeoutError):
+            # The time limit of a request does not cover sending, which waits for a client that does not read.
             async with asyncio.timeout(self._service.config.most_seconds + SENDING_SECONDS):
                 await unless_gone(receive, self._send_all(send))
 

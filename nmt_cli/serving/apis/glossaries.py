@@ -130,6 +130,8 @@ def _terms(rows: Iterable[Sequence[object]], limit: int) -> Terms:
         texts.append([text for text in row if isinstance(text, str) and len(text) <= MAX_CHARACTERS])
         if len(texts[-1]) < len(row):
             raise Refused(400, f"Entry {number:,} must have texts of up to {MAX_CHARACTERS:,} characters.")
+        # A body of 1.2 MB could have 600,000 translations of one term, which nothing would stop from being
+        # encoded.
         if len(row) > 1 + MAX_FORMS:
             raise Refused(400, f"Entry {number:,} has more than {MAX_FORMS} translations. Shorten it.")
         if number > limit:

@@ -42,6 +42,7 @@ def refuse_other_orders(
     manifest = json.dumps([dataset.manifest[key] for key in ("files", "splits")], sort_keys=True)
     facts = {name: value for name, value in literals(config).items() if name not in MAY_DIFFER}
     facts["dataset"] = f"SHA-256 {hashlib.sha256(manifest.encode()).hexdigest()[:12]}"
+    # With "auto", the gradients of an A100 in bf16 would be added to those of a T4 in scaled fp16.
     facts["training.precision"] = precision.name
     if config.optimizer.kind == "muon":
         # Each rank computes the same updates, and products on another processor would be rounded differently.

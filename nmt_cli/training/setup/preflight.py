@@ -44,6 +44,7 @@ def tried_cut(run: TrainingRun, snapshot: Snapshot, validator: Validator) -> Cut
         losses = (
             ("loss.cpu_row_losses", "loss.cpu_r_drop") if run.config.loss.r_drop else ("loss.cpu_row_losses",)
         )
+        # Here, with all cores and a report. In the first step, one thread would compile in silence.
         prepare("model.pointwise.cpu_dropout", *losses, *([KERNELS] if validator.enabled else ()))
     trial = try_longest(snapshot.trainer, run.train_set, cut, run.report)
     run.group.meet("waiting")  # a rank without cached kernels may compile for minutes longer than the others

@@ -238,6 +238,8 @@ class Group:
             if out_of_memory(error):
                 raise
             process = self.process
+            # A machine whose own name is 127.0.1.1 to itself gives the others an address that they cannot
+            # reach.
             if (own := OWN_ADDRESS.search(str(error))) and process.local_world < process.world:
                 raise LostContact(
                     f"process {process.rank} cannot reach another machine, whose name is {own[1]} to itself. "
@@ -289,6 +291,8 @@ def _meeting(process: Process, device: torch.device, timeout: float) -> Any:
         except Exception as error:
             future.set_exception(error)
 
+    # The library's handshake has no timeout. A port that accepts and never answers kept a rank waiting for
+    # 200 s.
     threading.Thread(target=meet, name="rendezvous", daemon=True).start()
     try:
         store = future.result(timeout + 1)  # the library's own error comes first, and says more

@@ -44,6 +44,7 @@ class Muon:
         """Update the matrices as `Optimizer.step` does. Without matrices, do nothing."""
         if not self._spans:
             return
+        # torch.optim.Muon cannot leave out a step without waiting for the device.
         good = 1 - bad
         gradient = gradients[self.start :] if scale is None else gradients[self.start :] / scale
         gradient = torch.where(bad.bool(), 0.0, gradient)

@@ -36,6 +36,8 @@ class Snapshot:
         tensors = trainer.optimizer.tensors() | trainer.scale.tensors()
         progress = {**asdict(self.position), "world": trainer.group.process.world}
         progress["dataset"] = str(self.dataset.resolve())
+        # A checkpoint has a checksum. From environment.jsonl, a damaged line could change the precision of a
+        # run.
         progress |= {"device": trainer.precision.device.type, "precision": trainer.precision.name}
         ema = self.ema.tensors if self.ema else {}
         return Checkpoint(self.position.step, weights(trainer.model), tensors, progress, ema)
