@@ -51,8 +51,11 @@ def may_use(models: int, device: torch.device, precision: Precision) -> bool:
 
 
 def knows(sentence: Sentence) -> bool:
-    """Return whether the engine applies all rules of a sentence. Of the rules about placeholders, it forbids
-    the symbols in sentences without any, but it requires none."""
+    """Return whether the engine applies all rules of a sentence.
+
+    Of the rules about placeholders, it applies one: a sentence without placeholders has no symbol of one in
+    its translation.
+    """
     if (placeholders := sentence.placeholders) and (placeholders.wanted or placeholders.joins):
         return False
     # An empty value asks for nothing, whatever its type.
@@ -75,9 +78,11 @@ class Decoder:
 
     @staticmethod
     def of(models: Sequence[Transformer], precision: Precision = "fp32") -> Decoder:
-        """Prepare `models`, all on one device, for translating. "fp16" and "bf16" convert their weights in
-        place. On a CPU, the engine gets a copy of the weights of a single model, in 8 bits for "int8". Raise
-        `UserError` if the device or, for "int8", the engine does not support `precision`.
+        """Prepare `models`, all on one device, for translating in `precision`.
+
+        "fp16" and "bf16" convert the weights in place. On a CPU, the engine gets a copy of the weights of a
+        single model, in 8 bits for "int8". Raise `UserError` if the device does not support `precision`, and
+        for "int8" if the engine does not support the models.
         """
         torch_private.keep_few_kernels()
         device = models[0].device
@@ -106,8 +111,11 @@ class Decoder:
         queue: Queue,
         threads: Callable[[int], int] = lambda sentences: 1,
     ) -> Iterator[Found]:
-        """Translate until the queue is empty. `batch.translated` explains arguments and results. `threads`
-        gives the number of threads for a batch of so many sentences, which only the engine uses."""
+        """Translate until the queue is empty. `batch.translated` explains arguments and results.
+
+        `threads`: returns the number of threads for a batch with this number of sentences. Only the engine
+            uses it.
+        """
         ensemble = Ensemble.of(self.models, config)
 
         def plain(look_every: int) -> Search:

@@ -148,8 +148,8 @@ class State:
 
 
 def _grown(array: NDArray[Any], shape: Sequence[int]) -> NDArray[Any]:
-    """Return an array of a shape, at least its own, with the old values in its first places. Integers in new
-    places are 0."""
+    """Return an array of `shape`, which is at least as large as `array`, with its values at the same indices.
+    New integers are 0, and other new values are arbitrary."""
     if tuple(shape) == array.shape:
         return array
     grown = np.zeros(shape, array.dtype) if array.dtype.kind == "i" else np.empty(shape, array.dtype)

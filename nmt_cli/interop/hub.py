@@ -30,6 +30,7 @@ def download(name: str, patterns: Sequence[str]) -> Path:
             f"{name} does not exist. Name a model file or folder, or a model on the Hub such as owner/model."
         )
     api = _api(f"{name} does not exist here. To download it from the Hub")
+    # Before the first request, so that users know what the command waits for.
     warnings.warn(f"Downloading {name} from {api.endpoint} ...", Notice, stacklevel=2)
     with _explained(f"{name} does not exist here, and cannot be downloaded", name, api):
         try:

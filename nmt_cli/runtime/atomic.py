@@ -202,6 +202,7 @@ def reach_disk(path: Path) -> None:
 
 def _swap(staging: Path, target: Path, replaced: Path) -> None:
     """Rename `target`, if it exists, to `replaced`, and `staging` to `target`. An error restores `target`."""
+    # By an exchange, there is a folder at `target` at every moment.
     if target.exists() and exchanged(staging, target):
         staging.rename(replaced)
     else:

@@ -114,6 +114,8 @@ class Models:
         for one in needed:
             one.wanted, one.last_use = one.wanted + 1, time.monotonic()
         try:
+            # A model counts as used only when all are loaded. Two requests that each use one model and wait
+            # for another would wait forever.
             await self._wait_for(needed)
             for one in needed:
                 one.requests += 1

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 Result = TypeVar("Result")
 
+# After 800 shapes of one matrix, the kernels held 433 MB by default, and hold 11 MB with these numbers.
 KERNELS_KEPT = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "256", "LRU_CACHE_CAPACITY": "1"}
 """Maximum number of kernels that oneDNN keeps, and that PyTorch keeps in addition.
 

@@ -31,6 +31,7 @@ Value = TypeVar("Value")
 SLURM_PORTS = 29_500, 1_000
 """The first port and the number of ports for the jobs on a machine. The job's number chooses one."""
 
+# A node without compiled kernels takes minutes longer than one that has them.
 PATIENCE = 12
 """Factor on the timeout while one rank may be busy for minutes alone. A rank that ends is noticed at once."""
 
@@ -225,6 +226,8 @@ class Group:
         if self.process.world > 1:
             self.busy(doing)
             with self._in_contact():
+                # The time is given again, since the first rank ignores that of the group and waits for 30
+                # minutes.
                 dist.monitored_barrier(self._patient, self._patience, wait_all_ranks=True)
 
     @contextmanager

@@ -35,6 +35,7 @@ def learning_rate(
     rising = config.peak * step / warmup if step < warmup else config.peak
     rising = max(rising, config.peak * min(1.0, time_used / SHORT_WARMUP))
     steps_used = max(0, step - warmup) / max(1, max_steps - warmup)
+    # With training.max_hours, the last step is not known, and the rate would never reach 0 by steps alone.
     decayed = min(1.0, max(steps_used, time_used))
     # Both curves are continuous.
     if config.kind == "linear":

@@ -50,6 +50,7 @@ def expected_scores(
         scores = [chrf([[*map(ord, "".join(text.split()))] for text in one.texts]) for one in sentences]
         return [scores_NN @ weights_N for scores_NN, weights_N in zip(scores, weights, strict=True)]
     assert comet
+    # Equal candidates are encoded and compared once.
     texts = [[one.source, *dict.fromkeys(one.texts)] for one in sentences]
     vectors = torch.split(comet.embed([text for each in texts for text in each]), [*map(len, texts)])
     expected = []
@@ -57,6 +58,7 @@ def expected_scores(
         row_of = {text: row for row, text in enumerate(unique)}
         rows_N = [row_of[text] for text in one.texts]
         weights_U = torch.from_numpy(np.bincount(rows_N, weights_N)).to(vectors_UW)
+        # Comparing all pairs takes 1 % more time than the mean with 16 candidates, and 69 % more with 256.
         is_aggregated = search.mbr == "comet-aggregated"
         scores_U = _expected_comet(comet, vectors_UW[:1], vectors_UW[1:], weights_U, is_aggregated)
         expected.append(scores_U.double().numpy()[rows_N])

@@ -47,6 +47,7 @@ def with_placeholders(source: str, target: str, shares: Shares) -> tuple[str, Sh
 def _gap(source: str, target: str) -> str:
     """Return a space if a placeholder needs one before or after the character `target`, or else "". Beside it
     in the source was the character `source`. No character means the end of the text."""
+    # Punctuation beside it in the source does not mean that it may touch a word of the translation.
     is_glued = LETTER.match(target) and not LETTER.match(source)
     return " " if target and not target.isspace() and (source.isspace() or is_glued) else ""
 

@@ -32,6 +32,8 @@ class Workers:
         with STARTING, ExitStack() as stack:
             self.processes: list[WorkerProcess] = []
             threads = min(len(loads), available_cores(), MAX_HELPERS) if start == "fork" else 1
+            # Threads would wait for Python's lock. With processes, a small model is a quarter faster on two
+            # cores.
             if start and len(loads) > 1:
                 for load in loads:
                     process = WorkerProcess(load, start, self.queue.counts, self.queue.lost, threads)

@@ -238,10 +238,13 @@ class RequestQueue:
     def take(
         self, config: SearchConfig, slots: int, tokens: int, running: Sequence[Sentence]
     ) -> list[Sentence]:
-        """Take up to `slots` sentences with the settings `config`, divided among workers and requests. With
-        `running`, the batch has at most `tokens` source tokens, padding included. Never wait. Return [] if no
-        sentence waits, or the longest waiting request has other settings. If a sentence must be translated
-        alone, return only this one, and [] with `running`. Raise `Closed` after closing."""
+        """Remove and return up to `slots` sentences with the settings `config`. Never wait.
+
+        Workers and requests get equal shares. With `running`, the batch then has at most `tokens` source
+        tokens, padding included. A sentence that must be translated alone is returned alone, and only if
+        nothing is running. Return [] if no sentence waits, or if the request that has waited longest has
+        other settings. Raise `Closed` after closing.
+        """
         with self._locked:
             self._refuse_closed()
             if self._suspects or any(map(_is_suspect, running)):
@@ -278,8 +281,11 @@ class RequestQueue:
             self._notify_workers()
 
     def lost(self, sentences: Sequence[Sentence], cause: str) -> None:
-        """Return the sentences of a process that died to the queue. After the second death, a sentence is
-        translated alone. After the third, the sentence's request fails with a `UserError` with `cause`."""
+        """Return the sentences of a process that died to the queue. `cause` says why it died.
+
+        After its second death, a sentence is translated alone. After the third, its request fails with a
+        `UserError` that names `cause`.
+        """
         with self._locked:
             for sentence in sentences:
                 if not (request := self._request_of(sentence)):

@@ -76,8 +76,11 @@ class Request:
         insort(self.waiting.setdefault(group, []), sentence, key=lambda one: (len(one.tokens), -one.key))
 
     def take(self, slots: int, tokens: int, running: Sequence[Sentence]) -> list[Sentence]:
-        """Remove and return up to `slots` sentences of the lowest group, longest first. With `running`, the
-        batch has at most `tokens` source tokens, padding included. At least one sentence must wait."""
+        """Remove and return up to `slots` sentences of the lowest group, longest first. At least one must
+        wait.
+
+        With `running`, the batch then has at most `tokens` source tokens, padding included.
+        """
         oldest = min(self.waiting)
         chosen = take_longest(self.waiting[oldest], slots, tokens, running)
         if not self.waiting[oldest]:
@@ -85,7 +88,8 @@ class Request:
         return chosen
 
     def finish(self, sentence: Sentence, hypotheses: list[Hypothesis] | None) -> None:
-        """Store hypotheses, None if memory was too small. Wake the caller if its next line has `sentence`."""
+        """Store the hypotheses of a sentence, or None if memory was too small. If the caller waits for its
+        line, wake the caller."""
         self.hypotheses[sentence.key] = hypotheses
         self.unfinished -= 1
         if line_number(sentence) == self.returned + 1:

@@ -53,9 +53,15 @@ class WorkerProcess:
     """The parent's side of a worker process. If the process dies, another process replaces it."""
 
     def __init__(self, load: Load, start: StartMethod, counts: Counts, lost: Lost, threads: int = 1) -> None:
-        """Start the process, which calls `load`. `counts` are the counters of the queue. `lost` is
-        called if the process dies. Up to `threads` threads share the work of few unfinished sentences. Raise
-        `UserError` if the system refuses."""
+        """Start the process.
+
+        `load`: returns the models. The process calls it.
+        `counts`: the counters of the queue.
+        `lost`: is called with the sentences of the process if it dies.
+        `threads`: the maximum number of threads that share the work of few unfinished sentences.
+
+        Raise `UserError` if the system refuses a process.
+        """
         self._work = start, _serve, load, counts, threads
         self._lost = lost
         self.restarts = 0
@@ -110,9 +116,11 @@ class WorkerProcess:
         self._stack.close()
 
     def _answer(self, queue: Queue, search: SearchConfig, message: str, value: Any) -> None:
-        """Call the method `message` of `queue` with `value`. Send the result of `take` and `gone`.
+        """Call the method of `queue` that `message` names with `value`. Send back the result of `take` and
+        `gone`.
 
-        Forget sentences that the process no longer has, so that its death does not return them.
+        Sentences that the process no longer has are forgotten, so that its death does not return them to the
+        queue.
         """
         if message == "take":
             slots, tokens, running = value
@@ -136,8 +144,11 @@ class WorkerProcess:
             self.connection.send(result)
 
     def _replace(self) -> None:
-        """Start a process in place of a dead process, and return its sentences to the queue. Raise
-        `UserError` after `kill`, and if `MAX_IDLE_DEATHS` processes in a row died without a sentence."""
+        """Start a process in place of the dead one, and return its sentences to the queue.
+
+        Raise `UserError` after `kill`, and if `MAX_IDLE_DEATHS` processes in a row have died without a
+        sentence.
+        """
         with STARTING:
             self.process.join()  # for its exit code
             code = self.process.exitcode  # negative for a signal
