@@ -55,8 +55,11 @@ class Layout:
         longest: int | None = None,
         mask_keys: NDArray[np.integer] | None = None,
     ) -> Layout:
-        """Return the layout of segments with these lengths, on the host and without plans. Its `longest` is
-        the larger of the maximum length and the argument `longest`. `mask_keys` default to their numbers."""
+        """Return the layout of segments with these lengths, on the host and without plans.
+
+        `longest`: a lower limit of the layout's `longest`.
+        `mask_keys`: the segments' keys in dropout masks, by default their numbers.
+        """
         lengths = np.asarray(lengths, dtype=np.int32)
         starts = starts_of(lengths)
         segments = np.repeat(np.arange(len(lengths), dtype=np.int32), lengths)
@@ -86,7 +89,8 @@ class Layout:
         )
 
     def parts(self, segments: int) -> Iterator[tuple[slice, Layout]]:
-        """Yield (token slice, layout without plans) per `segments` segments. The last part may have fewer."""
+        """Yield the layout of each group of `segments` adjacent segments, with the slice of its tokens. The
+        layouts have no plans. The last group may be smaller."""
         start = 0
         for first in range(0, len(self.lengths), segments):
             part = Layout.of(self.lengths[first : first + segments].numpy())

@@ -127,8 +127,8 @@ def _scales(model: LoadedModel) -> dict[str, Any]:
 
 @torch.no_grad()
 def _largest_inputs(model: LoadedModel) -> dict[str, list[float]]:
-    """Return the largest absolute input of each linear module of the layers by name, for each of some
-    generated sentences with their greedy translations. The name of the output projection is ""."""
+    """Return the largest absolute inputs of each linear module of the layers, by name: one for each of some
+    generated sentences with greedy translations. The name of the output projection is ""."""
     transformer, source = model.transformer, model.identity.tokenizers.source
     sources = [source.vocabulary.ended(source.encode(text)) for text in conventions.made_up(source)]
     targets = _greedy(transformer, sources)

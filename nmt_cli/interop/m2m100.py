@@ -49,9 +49,11 @@ NOTE = (
 
 
 def tokenizers(folder: Path, settings: ForeignSettings, rows: int, options: ImportOptions) -> Tokenizers:
-    """Return the tokenisers in `folder`. Pad their shared vocabulary to `rows`, the model's number of
-    entries. Raise `UserError` for missing or damaged files, special ids other than fairseq's, a missing
-    language, or over `rows` entries."""
+    """Return the tokenisers in `folder`, with a vocabulary padded to `rows`, the model's number of entries.
+
+    Raise `UserError` for missing or damaged files, for ids of special tokens that are not those of fairseq,
+    for an unknown language, and for more than `rows` entries.
+    """
     for name, mark in (("decoder_start_token_id", END), ("eos_token_id", END), ("pad_token_id", PADDING)):
         settings.demand(name, mark)
     content = read_spm(folder / SPM)
@@ -71,9 +73,12 @@ def tokenizers(folder: Path, settings: ForeignSettings, rows: int, options: Impo
 
 
 def _pieces(folder: Path, spm: bytes, rows: int) -> list[str]:
-    """Return the special tokens `MARKS` and then the pieces, in the order of ids: those of `vocab.json`,
-    or else of `spm`, the content of the SentencePiece file, without its three special tokens. Raise
-    `UserError` if the ids in `vocab.json` are not 0 to n - 1, or do not begin with `MARKS`."""
+    """Return the special tokens `MARKS`, then the pieces, in the order of their ids.
+
+    They are those of `vocab.json`. Without it, they are those of the SentencePiece model `spm`, without its
+    three special tokens. Raise `UserError` if the ids in `vocab.json` are not 0 to n - 1, or do not begin
+    with `MARKS`.
+    """
     if not (folder / VOCABULARY).is_file():
         return [*MARKS, *Pieces(spm).written[len(MARKS) - 1 :]]
     ids = read_ids(folder / VOCABULARY, rows)
@@ -88,9 +93,12 @@ def _pieces(folder: Path, spm: bytes, rows: int) -> list[str]:
 
 
 def _added(folder: Path, pieces: int) -> dict[int, str]:
-    """Return the language codes and the mask token by id, from `tokenizer.json`. Without this file, number
-    the codes in other settings from `pieces` on. Raise `UserError` if no file in `folder` has a language, for
-    a code that is not one word, or for an id over `MAX_ROWS`."""
+    """Return the language codes and the mask token by id.
+
+    They are in `tokenizer.json`. Without this file, the codes in other settings are numbered from `pieces`
+    on. Raise `UserError` if no file in `folder` has a language, for a code that is not one word, and for an
+    id over `MAX_ROWS`.
+    """
     if (folder / FAST).is_file():
         added = read_settings(folder / FAST).list_of("added_tokens", object)
         tokens = [ForeignSettings(token, f"{folder / FAST}: added_tokens") for token in added]
@@ -116,8 +124,8 @@ def _added(folder: Path, pieces: int) -> dict[int, str]:
 
 
 def code_of(folder: Path, lang: str, codes: Sequence[str]) -> str:
-    """Return the code of `lang` in `codes`: `lang` itself, `__lang__`, or `<2lang>`. If `codes` has none,
-    raise `UserError`, which lists similar languages."""
+    """Return the code of `lang` in `codes`: `lang` itself, `__lang__`, or `<2lang>`. If there is none, raise
+    `UserError`, which names `folder` and similar languages."""
     for code in (lang, f"__{lang}__", f"<2{lang}>"):
         if code in codes:
             return code

@@ -62,9 +62,10 @@ class LearnedPositions(nn.Module):
         return self.table_for(positions, longest)[positions]
 
     def table_for(self, positions: Tensor, longest: int) -> Tensor:
-        """Return the table. Raise `UserError` if a position is not in the table.
+        """Return the table. Raise `UserError` if one of `positions` is not in it.
 
-        If `longest` shows that all fit, do not read `positions`, because reading would wait for the device.
+        If `longest` shows that all are, `positions` are not read, because reading them would wait for the
+        device.
         """
         count = self.table.shape[0]
         # `longest` is known on the host. The maximum waits for the device, so it is rarely computed.
@@ -103,10 +104,11 @@ class Embedding(nn.Module):
         zeroed: Tensor | None = None,
         layout: Layout | None = None,
     ) -> Tensor:
-        """Return [..., D] for token ids of any shape. All `positions` are less than `longest`.
+        """Return [..., D] for token ids of any shape.
 
-        If `zeroed` is True for a token, its embedding is zeros, so that only the position is left, if any. In
-        training, `tokens` are [T], and `layout` has their segments.
+        `longest`: more than each of `positions`.
+        `zeroed`: where True, the embedding of the token is zeros, so that only the position is left.
+        `layout`: needed in training only. Then `tokens` are [T], and it has their segments.
         """
         vectors = F.embedding(tokens, self.matrix) * self.scale
         if zeroed is not None:

@@ -35,10 +35,14 @@ Reasons = dict[str, str]
 
 
 def failures(use: Use, device: torch.device) -> Reasons:
-    """Return the families that `use` cannot have on a device, with reasons. On a CPU, return {}.
+    """Return the kernel families that a model cannot use on a device, each with the reason. Without kernels,
+    as on a CPU, return {}.
 
-    Try families without a kept verdict, and keep it. A lack of memory raises its own error. Raise `UserError`
-    if a kernel fails so that PyTorch cannot use the GPU any more. The next start then avoids the kernel.
+    Some families are impossible for this `use` and are not tried. Each other family is tried once, and its
+    verdict is stored for later starts. A lack of memory is not a verdict, and raises its own error.
+
+    If a kernel breaks the GPU for this process, raise `UserError`. Its verdict is stored before, so that the
+    next start avoids the kernel.
     """
     if not has_kernels(device):
         return {}
@@ -58,7 +62,8 @@ def failures(use: Use, device: torch.device) -> Reasons:
 
 
 def impossible(use: Use, device: torch.device) -> Reasons:
-    """Return the families that cannot work, without a trial: compiler, capability and widths of heads."""
+    """Return the families that cannot work, with the reason and without a trial: for lack of a compiler or of
+    a capability of the GPU, or for the widths of heads."""
     if reason := _without_triton(device):
         return dict.fromkeys((*FAMILIES, "torch.compile"), reason)
     if compute_capability(device) < (8, 0):

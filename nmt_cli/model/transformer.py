@@ -155,8 +155,11 @@ class Transformer(nn.Module):
         return self.output_matrix.device
 
     def forward(self, source_S: Tensor, target_T: Tensor, source: Layout, target: Layout) -> Tensor:
-        """Return [T, D]: output t serves to predict target token t from the source and earlier target tokens.
-        Pass targets unshifted, as this method shifts them."""
+        """Return [T, D]: for each target token, the features that predict it from the source and the earlier
+        target tokens.
+
+        `target_T` is not shifted: this method shifts it.
+        """
         encoded_SD = self.encode(source_S, source)
         # Decoder inputs are the targets, shifted by one. The shift crosses sentences, but `_embed_inputs`
         # replaces the first input of each sentence by the start token.
@@ -180,9 +183,12 @@ class Transformer(nn.Module):
         return F.linear(decoded_TD, self.output_matrix, self.output_bias)
 
     def projected(self, decoded_TD: Tensor) -> tuple[Tensor, Tensor]:
-        """Return features [T, E] and a matrix [V, E]. Features times the transposed matrix are the logits.
-        The loss takes both instead of all logits, which would fill the memory. An output bias is one more
-        column of the matrix, with the feature 1. Columns of zeros follow, to keep products fast."""
+        """Return features [T, E] and a matrix [V, E], whose product is the logits. The loss takes both, since
+        all logits would fill the memory.
+
+        An output bias is one more column of the matrix, where the feature is 1. Columns of zeros follow it,
+        to keep products fast.
+        """
         if self.output_bias is None:
             return decoded_TD, self.output_matrix
         bias_V8 = F.pad(self.output_bias[:, None], (0, BIAS_COLUMNS - 1))
@@ -198,8 +204,10 @@ class Transformer(nn.Module):
     def step(self, tokens_R: Tensor, rows_R: Tensor, cache: DecodingCache, longest: int) -> Tensor:
         """Return [R, D]: the decoder output for the next token of each hypothesis, as `forward` computes it.
 
-        tokens_R: the newest token of each hypothesis, or any token for an empty one. `cache` gets them.
-        rows_R: the slots in use, ascending. Each of their hypotheses has fewer than `longest` tokens.
+        `tokens_R`: the newest token of each hypothesis, or any token for an empty one.
+        `rows_R`: the slots in use, ascending.
+        `cache`: gets the tokens.
+        `longest`: more than the tokens of each hypothesis.
         """
         positions, window = self.decoder_positions, self.config.window
         relative = positions if isinstance(positions, RelativeBias) else None
@@ -221,8 +229,11 @@ class Transformer(nn.Module):
     def _embed_inputs(
         self, previous_T: Tensor, positions_T: Tensor, longest: int, layout: Layout | None = None
     ) -> Tensor:
-        """Return [T, D]: embedded `previous_T`. At position 0, embed the start token or only the position. In
-        training, `layout` has the segments of the tokens."""
+        """Return [T, D]: the embeddings of the decoder's inputs `previous_T`.
+
+        At position 0, the input is the start token. Without a start token, its embedding is zeros, so that
+        only the position is left. In training, `layout` has the segments of the tokens.
+        """
         first_T, start = positions_T == 0, self.start
         if start is not None:
             previous_T = previous_T.masked_fill(first_T, start)

@@ -1,4 +1,8 @@
-"""The progress of a run: its position and duration, when it ends, and what is due after a step."""
+"""The progress of a run: its position and duration, when it ends, and what is due after a step.
+
+A request asks all ranks for something after a step: `SAVE`, `STOP` or `TIME_UP`. With several ranks, it takes
+effect a step late.
+"""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -206,9 +210,13 @@ class Limits:
         return bool(limit_reached(self.config.training, self.position.step, next_epoch))
 
     def requests(self, first: bool, unsaved: float) -> int:
-        """Return this rank's requests as a sum of bits: `STOP` if the user wants to stop. If this rank is
-        `first`, add `TIME_UP` after training.max_hours. If saving by minutes is on and due, the first rank
-        also adds `SAVE`. `unsaved` is the seconds since the last save."""
+        """Return this rank's requests as a sum of bits.
+
+        Each rank adds `STOP` if its user wants to stop. Only the `first` rank adds the others: `TIME_UP`
+        after training.max_hours, and `SAVE` if checkpoints are saved by minutes and one is due.
+
+        `unsaved`: seconds since the last save.
+        """
         requests = STOP if self.stop_wanted() else 0
         if first:
             config = self.config.checkpoints
@@ -218,16 +226,21 @@ class Limits:
         return requests
 
     def save_due(self, requests: int, epochs: int, begun: int) -> bool:
-        """Return whether `requests` has `SAVE`, or an interval of checkpoints ended (see `interval_ended`).
-        The step of the latest save, `begun`, is not due again. If requests are `late`, the first one after
-        a save was made before the save, and does not count."""
+        """Return whether to save after this step: if `requests` has `SAVE`, or if an interval of checkpoints
+        has ended.
+
+        `epochs`: as for `interval_ended`.
+        `begun`: the step of the latest save, which is not saved again.
+
+        If requests are `late`, the first one after a save was made before it, and does not count.
+        """
         step = self.position.step
         requested = bool(requests & SAVE) and not (self.late and begun == step - 1)
         return begun != step and (requested or interval_ended(self.config.checkpoints, step, epochs))
 
     def refuse_divergence(self, lines: Sequence[Mapping[str, Any]]) -> None:
-        """Count in the position how many of the latest steps in a row were left out, from log `lines`. Raise
-        `UserError` if the count is at least `GIVE_UP_AFTER`."""
+        """Count in the position how many of the latest steps in a row were left out. Raise `UserError` from
+        `GIVE_UP_AFTER` of them on. `lines` are those of the log since the last call."""
         for line in lines:
             self.position.count_bad(line["skipped"])
         if self.position.bad_in_a_row >= GIVE_UP_AFTER:

@@ -116,10 +116,11 @@ def no_kernels_chosen_by_speed() -> Iterator[None]:
 
 @contextmanager
 def products_by_onednn() -> Iterator[None]:
-    """Let oneDNN compute fp32 products within the block, if oneDNN is faster and rounds no factor.
+    """Let oneDNN compute fp32 products within the block, on processors where it is faster without rounding
+    factors.
 
-    By default MKL computes products, with at most half of the speed on processors that are not Intel's. If
-    the user has set the precision, change nothing. Change only processors with AVX-512 bf16 and without AMX.
+    These have AVX-512 bf16 and no AMX. There MKL, the default, has at most half of the speed if they are not
+    Intel's. Elsewhere nothing changes, and neither if the user has set the precision.
     """
     matmul = torch.backends.mkldnn.matmul  # type: ignore[attr-defined]
     before, capabilities = matmul.fp32_precision, torch.cpu.get_capabilities()
@@ -143,8 +144,8 @@ def _products_are_exact() -> bool:
 
 
 def trains_faster_in_bf16() -> bool:
-    """Return whether the CPU multiplies bf16 faster than fp32 in training: Intel's with AMX, and AMD's with
-    AVX-512 bf16. Other Intel CPUs with AVX-512 bf16 are not faster."""
+    """Return whether the CPU multiplies bf16 faster than fp32 in training. Intel's do with AMX, and AMD's
+    with AVX-512 bf16. With the latter alone, Intel's do not."""
     able = torch.cpu.get_capabilities()
     amd = str(able.get("cpu_name", "")).startswith("AMD")
     return multiplies_bf16() and bool(able.get("amx_bf16") or (amd and able.get("avx512_bf16")))

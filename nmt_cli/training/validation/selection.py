@@ -55,8 +55,12 @@ class Trial:
 
 
 def averages(run: Path) -> list[Average]:
-    """Return candidates, simplest first: the last checkpoint, the best if another, and averages of the newest
-    2 to 40. Then come stored EMA of the last and the best. Raise `UserError` without checkpoints."""
+    """Return the candidates, simplest first: the last checkpoint, the best one if it is not the last, and
+    averages of the newest n for each n of `COUNTS` for which there are enough.
+
+    At the end come the EMA weights of the last and of the best checkpoint, if they were stored. Raise
+    `UserError` if the run has no checkpoint.
+    """
     singles = [Average("last", newest(run, 1))]
     try:
         top = best(run, 1)
