@@ -57,8 +57,8 @@ class Layout:
     ) -> Layout:
         """Return the layout of segments with these lengths, on the host and without plans.
 
-        `longest`: a lower limit of the layout's `longest`.
-        `mask_keys`: the segments' keys in dropout masks, by default their numbers.
+        longest: a lower limit of the layout's `longest`.
+        mask_keys: the segments' keys in dropout masks, by default their numbers.
         """
         lengths = np.asarray(lengths, dtype=np.int32)
         starts = starts_of(lengths)

@@ -30,9 +30,9 @@ def attend_projected(
 ) -> Tensor:
     """Compute attention within each segment of a ragged batch. Return [T, H, V] in the dtype of the queries.
 
-    `projections`: queries [T, H x K], keys [S, H x K] and values [S, H x V], in one, two or three matrices,
+    projections: queries [T, H x K], keys [S, H x K] and values [S, H x V], in one, two or three matrices,
         as `parts_of` explains.
-    `q`, `k`: the layouts of queries and keys.
+    q, k: the layouts of queries and keys.
 
     A query without keys gets zeros. Without gradients and in one CPU thread, the bits of a segment do not
     depend on the other segments. On a CPU, raise `ValueError` as `_check` does.
@@ -80,9 +80,9 @@ def fits(key_width: int, value_width: int, dtype: torch.dtype) -> bool:
 def seen_by(rows: Rows, seen_BNM: Tensor, dtype: torch.dtype, bias_BHM: Tensor | None = None) -> Masked:
     """Return the nodes that each row of a decoding step attends to.
 
-    `seen_BNM`: a mask of the first M cached nodes. N may be 1 if it is the same for all slots.
-    `dtype`: that of matrix products.
-    `bias_BHM`: numbers to add to the scores.
+    seen_BNM: a mask of the first M cached nodes. N may be 1 if it is the same for all slots.
+    dtype: that of matrix products.
+    bias_BHM: numbers to add to the scores.
     """
     return Masked.of(rows, seen_BNM, dtype, PART.get(seen_BNM.device.type, 0), bias_BHM)
 
@@ -92,10 +92,10 @@ def attend_newest(
 ) -> Tensor:
     """Store the new keys and values of R rows in the cache, and return the attention of each row, [R, H x V].
 
-    `projected_RC`: a row is a query, a key and a value. Rows after those of `nodes_RH` are dummies: nothing
+    projected_RC: a row is a query, a key and a value. Rows after those of `nodes_RH` are dummies: nothing
         of them is stored, and their results have no meaning.
-    `nodes_RH`: for each row and head, the index of its new node among the B x H x M cached ones.
-    `seen`: the nodes that each row attends to, the new ones included.
+    nodes_RH: for each row and head, the index of its new node among the B x H x M cached ones.
+    seen: the nodes that each row attends to, the new ones included.
     """
     query_RHK, key_RHK, value_RHV = parts_of([projected_RC], heads)
     for new_RHC, cached_BHMC in ((key_RHK, keys_BHMK), (value_RHV, values_BHMV)):

@@ -43,7 +43,7 @@ class Rows:
     def at(slots_R: Tensor, sentences: int, slots: int, rounded: bool = True) -> Rows:
         """Return the rows of the slots numbered `slots_R`, ascending. Each of `sentences` has `slots` slots.
 
-        `rounded`: if there are more than `ROUND` rows, add dummy rows up to a multiple of `ROUND`.
+        rounded: if there are more than `ROUND` rows, add dummy rows up to a multiple of `ROUND`.
         """
         extra = -len(slots_R) % ROUND if rounded and len(slots_R) > ROUND else 0
         shape, total = (sentences, slots), sentences * slots

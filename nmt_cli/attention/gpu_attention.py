@@ -88,8 +88,8 @@ def _attend(
 ) -> tuple[Tensor, Tensor]:
     """Return the output [T, H, V], and log2 of the softmax's divisors [T, H], which the backward pass needs.
 
-    `heads`: the values of `Heads`.
-    `batch`: the tensors of `Indices`, then `Groups.counts`. They are lists, because a custom operator takes
+    heads: the values of `Heads`.
+    batch: the tensors of `Indices`, then `Groups.counts`. They are lists, because a custom operator takes
         no named tuples.
     """
     q_THK, k_SHK, v_SHV = parts_of(map(_dense, projections), Heads(*heads))
@@ -121,8 +121,8 @@ def _attend_backward(
 ) -> list[Tensor]:
     """Return the gradient of each of `projections`.
 
-    `d_out_THV`: the gradient of the output.
-    `lse_TH`: the second result of `_attend`.
+    d_out_THV: the gradient of the output.
+    lse_TH: the second result of `_attend`.
     """
     gradients = [x.new_empty(x.shape) for x in projections]
     q_THK, k_SHK, v_SHV = parts_of(map(_dense, projections), Heads(*heads))
@@ -152,10 +152,10 @@ def plan(counts: Tensor, width: int, element_size: int, shared: int) -> tuple[li
     """Return the launches for groups that fit a tile, and the launch for the others, which are computed in
     blocks, or None without any.
 
-    `counts`: `Groups.counts`, on the host.
-    `width`: channels of a head, as a power of two.
-    `element_size`: bytes of a channel.
-    `shared`: bytes of shared memory that a program may use.
+    counts: `Groups.counts`, on the host.
+    width: channels of a head, as a power of two.
+    element_size: bytes of a channel.
+    shared: bytes of shared memory that a program may use.
     """
     *borders, queries, keys = counts.tolist()
     rows = TILE_BYTES // (width * element_size)

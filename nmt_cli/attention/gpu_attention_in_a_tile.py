@@ -35,9 +35,9 @@ def forward(
 
     Also write `lse` [T, heads], the base-2 logarithm of the softmax divisor, for the backward pass.
 
-    `first`: the first group of this launch.
-    `back`, `ahead`: the numbers of keys before and after its position that a query sees, if BANDED.
-    `threshold`, `amplified`: for `dropped`.
+    first: the first group of this launch.
+    back, ahead: the numbers of keys before and after its position that a query sees, if BANDED.
+    threshold, amplified: for `dropped`.
     """
     q_start, q_rows, k_start, k_rows = range_of(indices.ranges, first + tl.program_id(0) // heads)
     head = tl.program_id(0) % heads

@@ -85,10 +85,10 @@ def backward_queries(
 
     The sum of out * d_out is the same and would save a pass over the keys, but `out` was rounded.
 
-    `lse`: from `forward`. `d_out` is the gradient of `out`.
-    `first`: the first group of this launch.
-    `back`, `ahead`: the numbers of keys before and after its position that a query sees, if BANDED.
-    `threshold`, `amplified`: for `dropped`.
+    lse: from `forward`. `d_out` is the gradient of `out`.
+    first: the first group of this launch.
+    back, ahead: the numbers of keys before and after its position that a query sees, if BANDED.
+    threshold, amplified: for `dropped`.
     """
     q_start, q_rows, k_start, k_rows = range_of(indices.ranges, first + tl.program_id(0) // heads)
     head, begin = tl.program_id(0) % heads, tl.program_id(1) * BLOCK

@@ -144,8 +144,8 @@ def dropped(values, state, key_positions, threshold, amplified):
     """Apply dropout to `values`, attention weights or their gradients [queries, keys]: multiply each by
     `amplified`, or by 0.
 
-    `state`: the queries' hash from `query_state`, with an axis for keys.
-    `threshold`: with 24 bits of the hash below this, a value becomes 0.
+    state: the queries' hash from `query_state`, with an axis for keys.
+    threshold: with 24 bits of the hash below this, a value becomes 0.
     """
     keep = (absorbed(state, key_positions) >> 8).to(tl.int32) >= threshold
     return tl.where(keep, values * amplified, 0.0)

@@ -40,8 +40,8 @@ def turned(projected_TC: Tensor, heads: Heads, waves_TK: Tensor) -> Tensor:
     """Return queries, keys and values with rotary positions: pairs of channels of queries and keys are turned
     by an angle.
 
-    `projected_TC`: queries, keys and values of all heads side by side.
-    `waves_TK`: for the angle of pair i, the sine in column 2i and the cosine in column 2i + 1. They decide
+    projected_TC: queries, keys and values of all heads side by side.
+    waves_TK: for the angle of pair i, the sine in column 2i and the cosine in column 2i + 1. They decide
         the dtype of the computation.
 
     Channels i and i + K / 2 of a head are pair i.

@@ -53,10 +53,10 @@ def named(paths: Sequence[Path]) -> list[Path]:
 def _too_few(run: Path, kind: str, steps: Sequence[int], option: str, count: int) -> UserError:
     """Return the error for a run that has fewer checkpoints than the user asked for.
 
-    `kind`: what is missing, in the plural, such as "checkpoints".
-    `steps`: the steps of those that there are.
-    `option`: "last" or "best", the end of the setting that keeps more of them.
-    `count`: the number that the user asked for.
+    kind: what is missing, in the plural, such as "checkpoints".
+    steps: the steps of those that there are.
+    option: "last" or "best", the end of the setting that keeps more of them.
+    count: the number that the user asked for.
     """
     numbers = ", ".join(map(str, steps))
     present = f"{kind} of steps {numbers} only" if steps else f"no {kind}"

@@ -107,7 +107,7 @@ def _recorded(
     weights before dropout: of the encoder, of the decoder, and of the decoder to the source. A list has, for
     each layer and pair, [H, queries, keys] on the host. Targets are cut to the model's positions.
 
-    `cross_only`: record only the last list, and leave the others empty.
+    cross_only: record only the last list, and leave the others empty.
     """
     limit = model.config.limit or None
     sources = [model.source_vocabulary.ended(source) for source, _ in pairs]

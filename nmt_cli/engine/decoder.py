@@ -113,7 +113,7 @@ class Decoder:
     ) -> Iterator[Found]:
         """Translate until the queue is empty. `batch.translated` explains arguments and results.
 
-        `threads`: returns the number of threads for a batch with this number of sentences. Only the engine
+        threads: returns the number of threads for a batch with this number of sentences. Only the engine
             uses it.
         """
         ensemble = Ensemble.of(self.models, config)
@@ -125,6 +125,8 @@ class Decoder:
             assert self.packed
             return Divided(EngineSearch(self.packed, config, threads), plain(look_every))
 
+        # The engine takes a sixth to a third of the processor time of the plain search for a file, and less
+        # for a line.
         return translated(ensemble, config, queue, plain if unknown(config) or not self.packed else fast)
 
 

@@ -60,10 +60,10 @@ def model_losses(config: ModelConfig, *, modern: bool = False, **supported: obje
     """Return a message for each setting of the model that a toolkit does not support. [] means that nothing
     is lost.
 
-    `modern`: the toolkit supports heads of any width, other norms and feed-forward layers, and embeddings
+    modern: the toolkit supports heads of any width, other norms and feed-forward layers, and embeddings
         without a scale. Otherwise these must be as in the paper, and `norm_epsilon` at most
         `LARGEST_EPSILON`.
-    `supported`: for further settings, the supported value, or a tuple of them.
+    supported: for further settings, the supported value, or a tuple of them.
 
     No toolkit supports windows, and most values of `decoder_history` and `start`.
     """

@@ -65,9 +65,9 @@ def tokenizers_beside(
 ) -> Tokenizers:
     """Return tokenisers for the vocabularies `sides`, from the SentencePiece models or BPE codes in `folder`.
 
-    `languages`: source and target.
-    `bare`: source sentences have no end token, as in `Recipe.bare_source`.
-    `codes`: language codes. With them, sentences begin with that of their language.
+    languages: source and target.
+    bare: source sentences have no end token, as in `Recipe.bare_source`.
+    codes: language codes. With them, sentences begin with that of their language.
 
     Raise `UserError` if the folder has no subword model, or if `codes` lack one of the languages.
     """
@@ -100,10 +100,10 @@ def vocabularies(
 ) -> dict[Side, Vocabulary]:
     """Return the vocabularies in `folder`. Equal ones of both sides are one object.
 
-    `rows`: the numbers of embeddings of source and target, to which the vocabularies are padded.
-    `excluded`: ids that search never produces, besides start tokens and padding.
-    `zeros`: the target has no start token, because the decoder begins with zeros.
-    `bare`: source sentences have no end token.
+    rows: the numbers of embeddings of source and target, to which the vocabularies are padded.
+    excluded: ids that search never produces, besides start tokens and padding.
+    zeros: the target has no start token, because the decoder begins with zeros.
+    bare: source sentences have no end token.
 
     Raise `UserError` for a missing or damaged file, for too many entries, and for a missing special token.
     """
@@ -146,8 +146,8 @@ def _vocabulary(
 ) -> Vocabulary:
     """Return the vocabulary of `entries`, padded to `rows`.
 
-    `ends`: possible end tokens. The first that is an entry is taken.
-    `excluded`: ids that search never produces, besides special tokens and padding.
+    ends: possible end tokens. The first that is an entry is taken.
+    excluded: ids that search never produces, besides special tokens and padding.
 
     Fillers become empty entries, and so does an entry that was there before. Raise `UserError` for a missing
     special token, or too many entries.

@@ -174,8 +174,8 @@ def _usual_names(arrays: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def _config(settings: ForeignSettings, tensors: dict[str, Tensor], joint: bool) -> tuple[ModelConfig, bool]:
     """Return the architecture, and whether sines and cosines of positions alternate.
 
-    `tensors`: by common names. Tables of sinusoids are removed from them, since nmt computes these.
-    `joint`: both sides share a vocabulary.
+    tensors: by common names. Tables of sinusoids are removed from them, since nmt computes these.
+    joint: both sides share a vocabulary.
     """
     described = weights.architecture(tensors, joint=joint)
     kind = settings.choice("position_encoding_type", POSITION_KINDS, "SinusoidalInterleaved")

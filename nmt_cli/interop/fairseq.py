@@ -147,9 +147,9 @@ def _vocabulary(path: Path) -> Vocabulary:
 def vocabulary_of(entries: Sequence[str], rows: int, where: Path, never: Iterable[int] = ()) -> Vocabulary:
     """Return the vocabulary with `entries`, which begin with `MARKS`.
 
-    `rows`: the number of embeddings. `foreign_vocabulary` explains it.
-    `where`: the file that errors name.
-    `never`: ids that search never produces, besides those of `<s>` and padding.
+    rows: the number of embeddings. `foreign_vocabulary` explains it.
+    where: the file that errors name.
+    never: ids that search never produces, besides those of `<s>` and padding.
     """
     excluded = (START, PADDING, *never)
     return foreign_vocabulary(entries, rows, where, end=END, unknown=UNKNOWN, start=END, never=excluded)

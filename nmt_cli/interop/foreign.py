@@ -113,11 +113,11 @@ def foreign_tokenizers(
 ) -> Tokenizers:
     """Return the tokenisers of another toolkit's model.
 
-    `languages`: source and target.
-    `models`: the content of each side's SentencePiece model, or of its codes of subword-nmt if `kind` is
+    languages: source and target.
+    models: the content of each side's SentencePiece model, or of its codes of subword-nmt if `kind` is
         "bpe".
-    `sides`: the vocabularies. If they are equal, both sides share one.
-    `symbols`: entries that stay whole in a text. By default, these are source entries such as ">>de<<".
+    sides: the vocabularies. If they are equal, both sides share one.
+    symbols: entries that stay whole in a text. By default, these are source entries such as ">>de<<".
 
     The other arguments are those of `Recipe`.
     """

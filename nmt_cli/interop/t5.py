@@ -63,8 +63,8 @@ def read(
 ) -> Foreign:
     """Return the model in `folder`, without search settings.
 
-    `settings`: the content of `config.json`.
-    `tensors`: the weights by transformers' names.
+    settings: the content of `config.json`.
+    tensors: the weights by transformers' names.
 
     Raise `UserError` for unsupported settings, a missing or damaged file, and an unknown language.
     """

@@ -112,9 +112,9 @@ def import_tensors(
 ) -> dict[str, Tensor]:
     """Return our tensors by our names in fp32, for the vocabularies of `tokenizers`.
 
-    `tensors`: the other toolkit's tensors by common names.
-    `where`: the file that errors name.
-    `alternating`: the channels are in our order, so they stay as they are.
+    tensors: the other toolkit's tensors by common names.
+    where: the file that errors name.
+    alternating: the channels are in our order, so they stay as they are.
 
     Embeddings that `config.tie` makes equal to another matrix are ignored. A missing bias is zeros. A missing
     bias of a norm is an error, and so is one that other layers have.

@@ -81,7 +81,7 @@ def losses_and_gradients(
     The gradients are those of the smoothed loss, times `grad_scale` if it is given. With the flag
     `x_gradient` or `weight_gradient` False, its gradient is not computed and has no elements.
 
-    `r_drop`: the weight of R-Drop, 0 without it. Otherwise, the second half of the tokens repeats the first
+    r_drop: the weight of R-Drop, 0 without it. Otherwise, the second half of the tokens repeats the first
         half.
 
     `cross_entropy` explains the other arguments. PyTorch sees this function as one operation, whose backward
@@ -155,9 +155,9 @@ def walk(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Compute the results of `losses_and_gradients` without R-Drop, for `chunk` tokens at a time.
 
-    `rows`: computes the losses of a chunk, and overwrites its logits by their gradient.
-    `chunk`: the maximum number of tokens whose logits exist at a time.
-    `unit`: rows of logits begin at multiples of this many entries, so that a GPU reads several at a time.
+    rows: computes the losses of a chunk, and overwrites its logits by their gradient.
+    chunk: the maximum number of tokens whose logits exist at a time.
+    unit: rows of logits begin at multiples of this many entries, so that a GPU reads several at a time.
     """
     tokens, wide = x_TD.shape[0], _at_least_fp32(x_TD.dtype)
     cast_VD = weight_VD.to(x_TD.dtype)

@@ -28,9 +28,9 @@ def r_drop_rows(
     """Compute `RowLosses` with R-Drop, for rows that are pairs of draws: half of each draw's loss and NLL, so
     that a pair of rows adds up to the loss of the token.
 
-    `rows`: computes the cross-entropy where Numba has no kernel: on a GPU, and in other types than fp32 and
+    rows: computes the cross-entropy where Numba has no kernel: on a GPU, and in other types than fp32 and
         bf16. PyTorch then computes the divergence.
-    `r_drop`: the weight of the divergence.
+    r_drop: the weight of the divergence.
     """
     compiles = logits_CV.device.type == "cpu" and logits_CV.dtype in (torch.float32, torch.bfloat16)
     if compiles and (kernels := compiled_kernels("loss.cpu_r_drop")):

@@ -41,11 +41,11 @@ class DecodingCache(TokenTree):
         """Reserve a node for the next token of each row, and return the `Step` with which the layers compute
         it.
 
-        `rows_R`: the slots in use, ascending.
-        `window`: a row attends to its new node and to nodes of its path at most `window` // 2 tokens older. 0
+        rows_R: the slots in use, ascending.
+        window: a row attends to its new node and to nodes of its path at most `window` // 2 tokens older. 0
             hides none.
-        `dtype`: that of the model's weights.
-        `relative`: the bias of relative positions, if the model has one.
+        dtype: that of the model's weights.
+        relative: the bias of relative positions, if the model has one.
         """
         rows = Rows.at(rows_R, len(self.paths), self.slots, rounded=self.ahead == 1)
         heads = self.layers[0].own_keys.shape[1]
@@ -91,9 +91,9 @@ def begin_cache(
 ) -> DecodingCache:
     """Return the cache of a batch, with `slots` empty hypotheses for each sentence.
 
-    `config`: of the decoder.
-    `keys_values`: for each decoder layer, the keys [S, H, K] and values [S, H, V] of the `source` tokens.
-    `dtype`: that of the weights. The states of an SSRU have at least float32.
+    config: of the decoder.
+    keys_values: for each decoder layer, the keys [S, H, K] and values [S, H, V] of the `source` tokens.
+    dtype: that of the weights. The states of an SSRU have at least float32.
     """
     sentences, device, capacity = len(source.lengths), keys_values[0][0].device, FIRST_STEPS * slots
     seen_BS = torch.arange(source.longest, device=device) < source.starts.diff()[:, None]

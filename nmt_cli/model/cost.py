@@ -13,7 +13,7 @@ def parameters(model: nn.Module) -> int:
 def training_flops(config: ModelConfig, vocabulary: int, source_tokens: int, target_tokens: int) -> float:
     """Count the floating-point operations of one training step, forward and backward.
 
-    `vocabulary`: the number of target entries.
+    vocabulary: the number of target entries.
 
     A token costs six operations for each weight that it meets. Products of queries, keys and values with each
     other are left out, since they are 1 % in translation.

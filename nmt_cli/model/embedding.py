@@ -106,9 +106,9 @@ class Embedding(nn.Module):
     ) -> Tensor:
         """Return [..., D] for token ids of any shape.
 
-        `longest`: more than each of `positions`.
-        `zeroed`: where True, the embedding of the token is zeros, so that only the position is left.
-        `layout`: needed in training only. Then `tokens` are [T], and it has their segments.
+        longest: more than each of `positions`.
+        zeroed: where True, the embedding of the token is zeros, so that only the position is left.
+        layout: needed in training only. Then `tokens` are [T], and it has their segments.
         """
         vectors = F.embedding(tokens, self.matrix) * self.scale
         if zeroed is not None:

@@ -35,8 +35,8 @@ INPUT_GAINS = {"xavier": 1.0, "smaller": 0.5**0.5}
 def projection(inputs: int, *outputs: int, bias: bool, gain: float = 1.0) -> nn.Linear:
     """Create a linear layer that computes several projections of one input side by side.
 
-    `outputs`: the number of outputs of each projection.
-    `gain`: a factor on the range of the weights.
+    outputs: the number of outputs of each projection.
+    gain: a factor on the range of the weights.
 
     The weights of a projection are uniform within ± gain x sqrt(6 / (inputs + outputs)), after Glorot and
     Bengio (2010), as if it were a layer of its own. Biases are 0.

@@ -204,10 +204,10 @@ class Transformer(nn.Module):
     def step(self, tokens_R: Tensor, rows_R: Tensor, cache: DecodingCache, longest: int) -> Tensor:
         """Return [R, D]: the decoder output for the next token of each hypothesis, as `forward` computes it.
 
-        `tokens_R`: the newest token of each hypothesis, or any token for an empty one.
-        `rows_R`: the slots in use, ascending.
-        `cache`: gets the tokens.
-        `longest`: more than the tokens of each hypothesis.
+        tokens_R: the newest token of each hypothesis, or any token for an empty one.
+        rows_R: the slots in use, ascending.
+        cache: gets the tokens.
+        longest: more than the tokens of each hypothesis.
         """
         positions, window = self.decoder_positions, self.config.window
         relative = positions if isinstance(positions, RelativeBias) else None

@@ -27,6 +27,7 @@ MAX_CLASSES = 200
 REFUSED = re.compile(r"GLOBAL ([\w.]+)")
 """The name that PyTorch's unpickler refused, in its error message."""
 
+# By a number, because the versions of NumPy have this function in different modules.
 SCALAR = numpy.float64(0).__reduce__()[0]
 DTYPES = [name for name in dir(numpy.dtypes) if name.endswith("DType")]
 NUMPYS: Mapping[str, Any] = {

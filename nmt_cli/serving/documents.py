@@ -126,10 +126,10 @@ class Documents:
 def cut(request: TranslationRequest, models: Sequence[Model], check: Callable[[int], None]) -> Documents:
     """Cut each text of a request into sentences.
 
-    `models`: those of the direction. If the first has `input.sentences=keep`, texts are cut into lines
+    models: those of the direction. If the first has `input.sentences=keep`, texts are cut into lines
         instead, and the whitespace between lines stays. Otherwise, the target language decides about single
         spaces.
-    `check`: often gets the number of sentences so far. It may raise an error to stop the work.
+    check: often gets the number of sentences so far. It may raise an error to stop the work.
     """
     by_line = models[0].config.input.sentences == "keep"
     split = _checked(_lines if by_line else models[0].sentences, check)

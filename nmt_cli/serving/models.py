@@ -27,10 +27,10 @@ class Served:
     ) -> None:
         """Describe a model, which need not be loaded.
 
-        `languages`: source and target.
-        `load`: returns the model.
-        `size`: bytes of its weights.
-        `model`: the model, if it is loaded already.
+        languages: source and target.
+        load: returns the model.
+        size: bytes of its weights.
+        model: the model, if it is loaded already.
         """
         self.languages, self.load, self.size, self.model = languages, load, size, model
         self.requests = self.wanted = 0

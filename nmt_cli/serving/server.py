@@ -53,9 +53,9 @@ def serve(
 ) -> None:
     """Serve `models`, by name, until a signal.
 
-    `address`: host and port.
-    `keys`: the accepted API keys.
-    `notify`: receives a line at the start, at a signal and at the end.
+    address: host and port.
+    keys: the accepted API keys.
+    notify: receives a line at the start, at a signal and at the end.
 
     Connections are accepted once the loaded models are ready. After SIGINT or SIGTERM, accepted requests are
     answered first. A second signal ends the process at once. Raise `UserError` for an address or a folder

@@ -110,9 +110,9 @@ class Loop:
     def _validate_and_save(self, next_epoch: int, requests: int) -> None:
         """Validate and save after the last step, if an interval has ended or a request asks for it.
 
-        `next_epoch`: the epoch of the next batch. If it is above that of the last step, the last step ended
+        next_epoch: the epoch of the next batch. If it is above that of the last step, the last step ended
             an epoch.
-        `requests`: what the ranks agreed on after the last step.
+        requests: what the ranks agreed on after the last step.
         """
         epochs = next_epoch if next_epoch > self.position.epoch else 0
         is_among_best = self.validator.due(epochs) and self._validate()
@@ -175,8 +175,8 @@ class Loop:
         """Validate and save the last step, if not yet done, and report the state. Return whether the run is
         complete.
 
-        `first_step`: the step at which this process began.
-        `stopped`: whether the user stopped the run. Then the last step is not validated, since there may be
+        first_step: the step at which this process began.
+        stopped: whether the user stopped the run. Then the last step is not validated, since there may be
             no time for it.
 
         An error of saving is raised here, because no later save follows.

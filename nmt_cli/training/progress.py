@@ -144,9 +144,9 @@ def left(
 ) -> tuple[int, float]:
     """Return the estimated steps and seconds from `position` to the first limit: steps, epochs or hours.
 
-    `pace`: seconds per step.
-    `epoch_steps`: steps per epoch. If it is 0, epochs are ignored.
-    `seconds`: the time that the run has taken so far.
+    pace: seconds per step.
+    epoch_steps: steps per epoch. If it is 0, epochs are ignored.
+    seconds: the time that the run has taken so far.
     """
     steps = limits.max_steps - position.step
     if limits.max_epochs and epoch_steps:
@@ -215,7 +215,7 @@ class Limits:
         Each rank adds `STOP` if its user wants to stop. Only the `first` rank adds the others: `TIME_UP`
         after training.max_hours, and `SAVE` if checkpoints are saved by minutes and one is due.
 
-        `unsaved`: seconds since the last save.
+        unsaved: seconds since the last save.
         """
         requests = STOP if self.stop_wanted() else 0
         if first:
@@ -229,8 +229,8 @@ class Limits:
         """Return whether to save after this step: if `requests` has `SAVE`, or if an interval of checkpoints
         has ended.
 
-        `epochs`: as for `interval_ended`.
-        `begun`: the step of the latest save, which is not saved again.
+        epochs: as for `interval_ended`.
+        begun: the step of the latest save, which is not saved again.
 
         If requests are `late`, the first one after a save was made before it, and does not count.
         """

@@ -40,9 +40,9 @@ class Document:
     def translated(self, translations: Sequence[tuple[str, Shares]], join: Join) -> str:
         """Return the translated document.
 
-        `translations`: for each sentence, its translation and its alignment. The alignment may be empty if no
+        translations: for each sentence, its translation and its alignment. The alignment may be empty if no
             block has tags.
-        `join`: joins the translations of the sentences of a block.
+        join: joins the translations of the sentences of a block.
 
         Raise `RuntimeError` if a translation of XML would not have the same tags.
         """

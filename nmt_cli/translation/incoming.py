@@ -13,8 +13,8 @@ def lines_of(
 ) -> Iterator[bytes]:
     """Yield the lines of a stream without their ends, each as soon as it has arrived.
 
-    `read`: `read(n)` waits, and returns 1 to n bytes, or none at the end.
-    `too_long`: is called with the number, from 1, of a line of over `longest` bytes, which becomes an empty
+    read: `read(n)` waits, and returns 1 to n bytes, or none at the end.
+    too_long: is called with the number, from 1, of a line of over `longest` bytes, which becomes an empty
         line.
 
     Only a line feed ends a line. A byte-order mark at the start is dropped.

@@ -110,8 +110,8 @@ def load(
 ) -> Loaded:
     """Read the models in `paths`, and prepare their weights for `hardware`. Several models are an ensemble.
 
-    `paths`: model, checkpoint or run folders.
-    `scorer`: ranks translations, if the settings ask for it.
+    paths: model, checkpoint or run folders.
+    scorer: ranks translations, if the settings ask for it.
 
     Raise `UserError` for an invalid folder, for different vocabularies, for too few GPUs, and for settings
     that do not suit the models or the scorer.

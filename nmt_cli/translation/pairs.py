@@ -180,8 +180,8 @@ def ids_of(tokenizers: Tokenizers, pair: Pair) -> tuple[list[int], list[int]]:
 def word_links(tokenizers: Tokenizers, line: Line, candidate: Candidate, aligned: Sequence[int]) -> str:
     """Return the linked words of a line and its translation in the Pharaoh format, such as "0-0 1-2".
 
-    `candidate`: the translation.
-    `aligned`: for each target token, the index of its source token in the line.
+    candidate: the translation.
+    aligned: for each target token, the index of its source token in the line.
 
     A link has the number of the source word, then that of the target word, from 0. Links are sorted, without
     repetitions. Words are separated by spaces. Language codes have no links.
@@ -207,9 +207,9 @@ def _words(
     """Return for each token of `parts` the index of the word of `text` that has its middle. It is -1 for a
     language code, which is not in the text.
 
-    `translated`: the part of `text` that the tokens cover, from its beginning.
-    `parts`: the tokens of each sentence.
-    `values`: for each sentence, the texts of its placeholder symbols.
+    translated: the part of `text` that the tokens cover, from its beginning.
+    parts: the tokens of each sentence.
+    values: for each sentence, the texts of its placeholder symbols.
     """
     codes = {*tokenizer.numbering.symbols.values()} if tokenizer.begin else set()
     lengths = [*map(len, text.split())]

@@ -69,8 +69,8 @@ def _block(
     """Wait for the next line. Return it, and the finished lines after it that the scorer ranks in the same
     call. Return [] at the end.
 
-    `wait`: waits for a line and returns it.
-    `poll`: returns the next line only if it is finished.
+    wait: waits for a line and returns it.
+    poll: returns the next line only if it is finished.
 
     A command as the scorer starts once for each block, so it waits for a full block.
     """

@@ -130,9 +130,9 @@ class MicroBatch:
 def assemble(split: Split, pairs: Indices, rounding: Rounding | None = None, draws: int = 1) -> MicroBatch:
     """Return the micro-batch of `pairs` in host memory.
 
-    `pairs`: numbers of at least one pair. Segments are in this order.
-    `rounding`: if given, filler is added up to multiples of its unit. The labels of filler are `IGNORED`.
-    `draws`: how often each pair is in the micro-batch, with other dropout masks: 1, or 2 for R-Drop.
+    pairs: numbers of at least one pair. Segments are in this order.
+    rounding: if given, filler is added up to multiples of its unit. The labels of filler are `IGNORED`.
+    draws: how often each pair is in the micro-batch, with other dropout masks: 1, or 2 for R-Drop.
     """
     lengths = split.lengths(pairs)
     dummies = rounding.dummies(*lengths) if rounding else (lengths[0][:0], lengths[1][:0])

@@ -77,8 +77,8 @@ class Loader:
     ) -> None:
         """Start the thread at batch `number` of `epoch`.
 
-        `cut`: how this rank cuts its share of each batch.
-        `look`: called by the thread before each batch, to find a changed dataset. If it or the thread raises
+        cut: how this rank cuts its share of each batch.
+        look: called by the thread before each batch, to find a changed dataset. If it or the thread raises
             an error, `next` and every later `next` raise that error.
         """
         self._batches, self._cut, self._device, self._look = batches, cut, device, look

@@ -88,7 +88,7 @@ class Mixture:
 def mixture(corpora: Sequence[TrainCorpus], sizes: Sequence[int], config: MixingConfig) -> Mixture:
     """Return the mixture of a run.
 
-    `sizes`: the number of pairs of each corpus that are short enough for training.
+    sizes: the number of pairs of each corpus that are short enough for training.
 
     Raise `UserError` if a setting names an unknown corpus, if all weights are 0, if a corpus with a weight
     has no pairs left, or if the corpus in mixing.epoch has no weight.
@@ -265,7 +265,7 @@ class MixedPlan:
     def shard(self, split: Split, epoch: int, number: int) -> Shard:
         """Return the batches of round `number` of `epoch`.
 
-        `split`: the training set as this epoch segments it. Pairs that are too long there are dropped and
+        split: the training set as this epoch segments it. Pairs that are too long there are dropped and
             counted in `dropped`. Pairs that are too long in the dataset are counted in the first round only.
         """
         begin, end = self._mixture.rounds(epoch, self.batch.shard_pairs)[number]
@@ -307,7 +307,7 @@ class MixedPlan:
     def _ordered(self, split: Split, streams: list[list[Indices]], epoch: int, number: int) -> Indices:
         """Return all pairs of a round in training order, with the pairs of each corpus spread evenly.
 
-        `streams`: for each corpus, its pairs as one array per epoch of the corpus.
+        streams: for each corpus, its pairs as one array per epoch of the corpus.
 
         The round has about as many time slots as batches, in random order. From each corpus, a slot takes an
         equal part of its pairs, neighbours in length, so that batches have pairs of similar length. No pair

@@ -141,7 +141,7 @@ def batch_bounds(source: Offsets, target: Offsets, budget: int) -> Offsets:
     """Cut pairs in order into batches of at most `budget` tokens on each side. Return where each batch
     begins, and at last the number of pairs.
 
-    `source`, `target`: running sums of the lengths, beginning with 0. No length exceeds `budget`.
+    source, target: running sums of the lengths, beginning with 0. No length exceeds `budget`.
 
     Each batch takes as many pairs as fit. Only the last two are made about equal, if that is possible, so
     that the last one is not tiny.

@@ -18,10 +18,10 @@ from nmt_cli.decoding.search.beams import Continuations
 def best(log_probs_RV: Tensor, rows_R: Tensor, totals_BN: Tensor, end: int) -> Continuations:
     """Choose the best continuations of each sentence: N that stay live, and those that finish.
 
-    `log_probs_RV`: log-probabilities of the next token.
-    `rows_R`: the numbers of the slots in use.
-    `totals_BN`: the totals of all slots.
-    `end`: the end token. A continuation by it finishes if it is among the N best of the sentence, and is left
+    log_probs_RV: log-probabilities of the next token.
+    rows_R: the numbers of the slots in use.
+    totals_BN: the totals of all slots.
+    end: the end token. A continuation by it finishes if it is among the N best of the sentence, and is left
         out otherwise.
 
     With one slot, nothing stays live if `end` is likeliest.
@@ -51,10 +51,10 @@ def drawn(
 ) -> Continuations:
     """Draw one continuation of each hypothesis at random. The token `end` finishes it.
 
-    `draws_R`: the random number of each row, in [0, 1).
-    `config`: `temperature`, `top_k` and `top_p` change the probabilities of the draw. Totals add the
+    draws_R: the random number of each row, in [0, 1).
+    config: `temperature`, `top_k` and `top_p` change the probabilities of the draw. Totals add the
         unchanged log-probabilities.
-    `totals_BN`: the totals of all slots.
+    totals_BN: the totals of all slots.
     """
     shaped = (log_probs_RV / config.temperature).softmax(-1)
     ordered, tokens = shaped.sort(-1, descending=True)

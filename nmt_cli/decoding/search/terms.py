@@ -96,9 +96,9 @@ class TermProgress(NamedTuple):
 def progress(paths_RT: Ints, terms_R: Sequence[Sequence[Term]], parts: WordParts) -> TermProgress:
     """Return what hypotheses have of their terms.
 
-    `paths_RT`: the last columns are the tokens of each hypothesis, with `NOTHING` before them. There is at
+    paths_RT: the last columns are the tokens of each hypothesis, with `NOTHING` before them. There is at
         least one column.
-    `terms_R`: the terms of the sentence of each hypothesis.
+    terms_R: the terms of the sentence of each hypothesis.
     """
     rows_P, tokens_PL, sizes_P, terms_P, largest_P = _pairs(terms_R)
     length, longest = paths_RT.shape[1], tokens_PL.shape[1]

@@ -67,6 +67,7 @@ def _assistant(names: Sequence[str]) -> Iterator[None]:
 
 def assist() -> None:
     """Compile the kernels of the names in the arguments. End as soon as the parent process ends."""
+    # The pipe ends with the parent, even if that is killed.
     threading.Thread(target=lambda: (sys.stdin.read(), os._exit(1)), daemon=True).start()
     for name in sys.argv[1:]:
         compiled_kernels(name)

@@ -155,7 +155,7 @@ def _problem(folder: Path, missing: str = "No such folder") -> str:
     """Return why compiled code in `folder` can't be trusted, with a remedy, or "" if it can. Loading code
     runs it, so only the user and root may be able to write there.
 
-    `missing`: the reason to name if there is no folder.
+    missing: the reason to name if there is no folder.
     """
     try:
         status = folder.lstat()  # the owner of a link could change its target after this check

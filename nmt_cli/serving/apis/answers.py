@@ -32,8 +32,8 @@ def endpoint(
 ) -> Callable[[Request], Coroutine[None, None, Response]]:
     """Return a Starlette endpoint that answers a request by `handler`, which gets the fields of the request.
 
-    `error_body`: makes the JSON body of an error, in the format of one API.
-    `no_key_status`: the status for a missing or wrong key.
+    error_body: makes the JSON body of an error, in the format of one API.
+    no_key_status: the status for a missing or wrong key.
 
     A busy server refuses POST. If the client disconnects, the work is cancelled, and the status is
     `CLIENT_GONE`.

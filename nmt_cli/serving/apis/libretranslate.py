@@ -111,9 +111,9 @@ def _body(
 ) -> Mapping[str, Any]:
     """Return the body of a response.
 
-    `is_list`: each field has a list with a value for each text, and otherwise one value.
-    `guess`: the detected language, which is added unless it is None.
-    `with_confidence`: add the confidence, from 0 to 1.
+    is_list: each field has a list with a value for each text, and otherwise one value.
+    guess: the detected language, which is added unless it is None.
+    with_confidence: add the confidence, from 0 to 1.
 
     What `request` asks for, alternatives and alignments, is added too.
     """

@@ -111,8 +111,8 @@ async def _chunks(
 ) -> AsyncGenerator[str]:
     """Yield the events of a streamed answer: a first chunk, one for each sentence, a last chunk and `DONE`.
 
-    `head`: the fields that all chunks share.
-    `with_usage`: before `DONE`, yield counts of tokens.
+    head: the fields that all chunks share.
+    with_usage: before `DONE`, yield counts of tokens.
     """
 
     def chunk(delta: Mapping[str, str], end: str | None = None) -> str:

@@ -103,8 +103,8 @@ def _by_entry(
     """Return the parent's tensors by name, fitted to the vocabulary of `own`, and a message with the number
     of entries copied.
 
-    `new`: the new model's tensors, which have random values.
-    `parent`: the parent's tensors, whose rows belong to the vocabulary of `parent_tokenizers`.
+    new: the new model's tensors, which have random values.
+    parent: the parent's tensors, whose rows belong to the vocabulary of `parent_tokenizers`.
 
     Only the parameters in `ROWS` change. Each has a row per entry of `own`: the parent's row if the parent
     has this entry, and otherwise the row in `new`. A parameter whose rows have another width in the parent

@@ -25,9 +25,9 @@ def run_on_devices(
 ) -> int:
     """Run `nmt` with `arguments` in one process per device, and wait until all have ended.
 
-    `stop_wanted`: returns the number of a signal to pass on to all processes, or 0. Only the first signal is
+    stop_wanted: returns the number of a signal to pass on to all processes, or 0. Only the first signal is
         passed on.
-    `report`: receives a line if a signal has ended a process.
+    report: receives a line if a signal has ended a process.
 
     Return 0 if all succeed, and otherwise the exit code of the first failure. After a failure, the other
     processes are ended, since they would wait for the lost one.

@@ -133,7 +133,7 @@ class Group:
     def __init__(self, process: Process, device: torch.device, timeout: float) -> None:
         """Join the group, and wait for all ranks. The caller must `close` it.
 
-        `timeout`: seconds to wait for other ranks in each communication. In `meet`, the limit is `PATIENCE`
+        timeout: seconds to wait for other ranks in each communication. In `meet`, the limit is `PATIENCE`
             times longer. A single process waits for nobody and ignores it.
 
         Raise `UserError` if the ranks cannot meet.

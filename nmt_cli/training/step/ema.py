@@ -28,7 +28,7 @@ class Ema:
     def update(self, number: int) -> None:
         """Move the average towards the current weights: decay x average + (1 - decay) x weights.
 
-        `number`: the number of the update, from 1. The decay is (1 + number) / (10 + number), up to the
+        number: the number of the update, from 1. The decay is (1 + number) / (10 + number), up to the
             setting.
         """
         # The decay is smaller in the first updates, so that the random first weights fade quickly.

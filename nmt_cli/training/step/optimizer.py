@@ -36,9 +36,9 @@ class Optimizer:
     def step(self, gradients: Tensor, rate: float, bad: Tensor, scale: Tensor | None) -> None:
         """Update all parameters with the learning rate `rate`, without waiting for the device.
 
-        `gradients`: one vector, as long as that of the parameters.
-        `bad`: 1 on the device if the step is left out. Then nothing changes.
-        `scale`: the loss scale by which the gradients are too large, or None.
+        gradients: one vector, as long as that of the parameters.
+        bad: 1 on the device if the step is left out. Then nothing changes.
+        scale: the loss scale by which the gradients are too large, or None.
         """
         self._muon.step(gradients, rate, bad, scale)
         for piece, span in self._pieces:

@@ -16,10 +16,10 @@ def learning_rate(
 ) -> float:
     """Return the learning rate of `step`, counted from 1.
 
-    `width`: the width of the model, which only noam uses.
-    `max_steps`: the step at which linear and cosine reach 0.
-    `plateaus`: how often the plateau schedule has lowered the rate.
-    `time_used`: the used fraction of training.max_hours. Linear and cosine reach 0 when it is 1, if that is
+    width: the width of the model, which only noam uses.
+    max_steps: the step at which linear and cosine reach 0.
+    plateaus: how often the plateau schedule has lowered the rate.
+    time_used: the used fraction of training.max_hours. Linear and cosine reach 0 when it is 1, if that is
         earlier.
 
     All schedules but noam rise linearly to schedule.peak during warm-up. After it, inverse-sqrt falls with

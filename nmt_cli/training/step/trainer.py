@@ -199,9 +199,9 @@ class Trainer:
     def _forward_backward(self, part: MicroBatch, target_tokens: int, *, first: bool) -> None:
         """Compute the gradients and losses of a micro-batch, and add them to those of the earlier ones.
 
-        `target_tokens`: the target tokens of the global batch. Divided by it, gradients of all micro-batches
+        target_tokens: the target tokens of the global batch. Divided by it, gradients of all micro-batches
             and ranks add up to those of the mean loss per token, times the loss scale.
-        `first`: overwrite the earlier ones, which belong to the step before.
+        first: overwrite the earlier ones, which belong to the step before.
 
         Guided alignment adds its loss to the gradients, but not to the losses.
         """

@@ -70,7 +70,7 @@ class Log:
     def flush(self, waiting: float = 0.0) -> list[dict[str, Any]]:
         """Write the lines of all steps since the last flush, and return them. This waits for the device.
 
-        `waiting`: the fraction of the time since the last flush in which steps waited for data.
+        waiting: the fraction of the time since the last flush in which steps waited for data.
         """
         if not self._steps:
             return self.write([])

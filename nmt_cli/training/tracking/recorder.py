@@ -98,7 +98,7 @@ class Recorder:
     def flush(self, waited: float) -> list[dict[str, Any]]:
         """Write, report and return the lines of the steps since the last flush.
 
-        `waited`: the seconds that the run has waited for data so far. The position gets the size and the hash
+        waited: the seconds that the run has waited for data so far. The position gets the size and the hash
             of the log.
         """
         seconds, self._waited = waited - self._waited, waited

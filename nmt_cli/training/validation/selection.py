@@ -87,8 +87,8 @@ def try_all(
     """Validate each candidate of `averages` in fp32, on all validation sets of the run's dataset. Return the
     trials in order.
 
-    `report`: receives each trial as soon as it is done.
-    `metric`, `metric_model`: replace the run's settings, unless None.
+    report: receives each trial as soon as it is done.
+    metric, metric_model: replace the run's settings, unless None.
 
     Raise `UserError` if the dataset is missing, has changed or has no validation set, if a checkpoint is
     damaged, or if the model of the metric can't be read.

@@ -80,9 +80,9 @@ def flags(
     """Return the signs that a translation is wrong: some of "empty", "looping", "copied", "length", "short"
     and "markup", in this order.
 
-    `source`, `translation`: raw texts.
-    `source_pieces`, `pieces`: their numbers of tokens, without end tokens.
-    `length_ratio`: the usual number of target tokens for a source token.
+    source, translation: raw texts.
+    source_pieces, pieces: their numbers of tokens, without end tokens.
+    length_ratio: the usual number of target tokens for a source token.
 
     An empty translation has only "empty", or no sign if the source has no words.
     """

@@ -19,6 +19,7 @@ from nmt_cli.scoring.neural.comet import Comet
 
 Numbers = npt.NDArray[np.float64]
 
+# As chrF2 of sacrebleu.
 CHRF_ORDER, CHRF_BETA = 6, 2
 
 MAX_PAIRS = 4096
@@ -70,10 +71,10 @@ def _expected_comet(
 ) -> Tensor:
     """Return the expected COMET of each translation, [U].
 
-    `source`: [1, width], the vector of the source.
-    `vectors`: [U, width], those of the translations, which are also the references.
-    `weights`: [U], of the references.
-    `is_aggregated`: compare with the weighted mean of the references only.
+    source: [1, width], the vector of the source.
+    vectors: [U, width], those of the translations, which are also the references.
+    weights: [U], of the references.
+    is_aggregated: compare with the weighted mean of the references only.
     """
     references = (weights @ vectors)[None] if is_aggregated else vectors
     weights, count = weights.new_ones(1) if is_aggregated else weights, len(references)
@@ -105,7 +106,7 @@ def probabilities(hypotheses: Sequence[Hypothesis], search: SearchConfig) -> Num
 def chrf(rows: Sequence[Sequence[int]]) -> Numbers:
     """Return a matrix of chrF2, from 0 to 1: [i, j] compares text i with text j as its reference.
 
-    `rows`: each text as numbers of its characters.
+    rows: each text as numbers of its characters.
 
     Precision and recall are means over n-grams of 1 to 6 characters, without lengths for which one of the
     texts is too short.

@@ -98,9 +98,9 @@ def token_ends(
 ) -> NDArray[np.float64]:
     """Return the character at which each token of a text ends. Spaces do not count.
 
-    `length`: the number of characters of the text. The ends are scaled so that the last one is this.
-    `parts`: the tokens of each sentence.
-    `values`: for each sentence, the texts of its placeholder symbols.
+    length: the number of characters of the text. The ends are scaled so that the last one is this.
+    parts: the tokens of each sentence.
+    values: for each sentence, the texts of its placeholder symbols.
     """
     ends: list[int] = []
     for ids, symbols in zip(parts, values, strict=True):

@@ -121,8 +121,8 @@ class RequestQueue:
     ) -> Request:
         """Return a new request with the settings `search`.
 
-        `window`: the number of lines that may be added ahead of the output.
-        `on_change`: is called when `poll` may return a line. It must not block, because the caller holds the
+        window: the number of lines that may be added ahead of the output.
+        on_change: is called when `poll` may return a line. It must not block, because the caller holds the
             lock.
         """
         with self._locked:
@@ -170,7 +170,7 @@ class RequestQueue:
     def next(self, request: Request, before_waiting: Callable[[], None]) -> FinishedLine | None:
         """Wait for the next line of a request, and return it with its hypotheses. Return None at the end.
 
-        `before_waiting`: is called, without the lock, if the line is not finished yet.
+        before_waiting: is called, without the lock, if the line is not finished yet.
 
         An error that ended the request or the workers is raised after all finished lines before it. Raise
         `RuntimeError` if the queue is closed.

@@ -42,10 +42,10 @@ def translate_turns(
     Results go to `queue.finish`. The sentences of a turn share the settings that `next_search` returned for
     it.
 
-    `load`: returns the models, which are used on their own device.
-    `next_search`: waits for a sentence, and returns the settings of its search.
-    `counts`: the counters of the queue. Here only the number of unfinished sentences is read.
-    `threads`: the threads for a step if this worker has all unfinished sentences. Otherwise a step has one
+    load: returns the models, which are used on their own device.
+    next_search: waits for a sentence, and returns the settings of its search.
+    counts: the counters of the queue. Here only the number of unfinished sentences is read.
+    threads: the threads for a step if this worker has all unfinished sentences. Otherwise a step has one
         thread, since other workers need the cores.
     """
     decoder = load()

@@ -55,10 +55,10 @@ class WorkerProcess:
     def __init__(self, load: Load, start: StartMethod, counts: Counts, lost: Lost, threads: int = 1) -> None:
         """Start the process.
 
-        `load`: returns the models. The process calls it.
-        `counts`: the counters of the queue.
-        `lost`: is called with the sentences of the process if it dies.
-        `threads`: the maximum number of threads that share the work of few unfinished sentences.
+        load: returns the models. The process calls it.
+        counts: the counters of the queue.
+        lost: is called with the sentences of the process if it dies.
+        threads: the maximum number of threads that share the work of few unfinished sentences.
 
         Raise `UserError` if the system refuses a process.
         """
