@@ -112,7 +112,7 @@ def _imported(path: Path, show: Callable[[str], None]) -> Path:
 
 def losses(model: LoadedModel) -> list[str]:
     """Return a message for each feature of the model that Argos Translate does not support. [] means that it
-    can be exported.
+    supports all.
 
     It supports what CTranslate2 does, but only with one SentencePiece model for both sides.
     """

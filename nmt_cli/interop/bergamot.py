@@ -61,8 +61,8 @@ gemm-precision: {precision}
 
 
 def losses(model: LoadedModel) -> list[str]:
-    """Return a message for each feature of the model that Bergamot does not support. [] means that it can be
-    exported.
+    """Return a message for each feature of the model that Bergamot does not support. [] means that it
+    supports all.
 
     It supports what Marian does, but the ids of the vocabulary must be those of SentencePiece, since it reads
     no other vocabularies.

@@ -313,8 +313,8 @@ entries of the vocabulary, but nmt does, so scores may differ by about 0.001 per
 
 
 def losses(model: LoadedModel) -> list[str]:
-    """Return a message for each feature of the model that CTranslate2 does not support. [] means that it can
-    be exported.
+    """Return a message for each feature of the model that CTranslate2 does not support. [] means that it
+    supports all.
 
     Besides unsupported settings, these are values wider or narrower than keys, and different end tokens on
     both sides.

@@ -149,8 +149,8 @@ def _vocabulary(
     ends: possible end tokens. The first that is an entry is taken.
     excluded: ids that search never produces, besides special tokens and padding.
 
-    Fillers become empty entries, and so does an entry that was there before. Raise `UserError` for a missing
-    special token, or too many entries.
+    Two kinds of entries become empty: fillers, and repetitions of an earlier entry. Raise `UserError` for a
+    missing special token, or too many entries.
     """
     ids: dict[str | None, int] = {}
     for i, entry in enumerate(entries):

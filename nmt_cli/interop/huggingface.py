@@ -330,7 +330,7 @@ Written by `nmt export`. `nmt import` restores the original model.
 
 def losses(model: LoadedModel) -> list[str]:
     """Return a message for each feature of the model that `transformers` does not support. [] means that it
-    can be exported.
+    supports all.
 
     Positions must be "sinusoidal" and begin at 0. In a pre-norm model, one matrix must serve as both
     embeddings and the output projection, as in Pegasus.

@@ -374,8 +374,8 @@ UNUSED = (
 
 
 def losses(model: LoadedModel) -> list[str]:
-    """Return a message for each feature of the model that Marian does not support. [] means that it can be
-    exported.
+    """Return a message for each feature of the model that Marian does not support. [] means that it supports
+    all.
 
     Marian's pre-norm is not ours: in self-attention it normalises the queries, but not the keys and values.
     So only post-norm is supported. A model with a start token is not, because Marian's decoder begins with

@@ -1,8 +1,8 @@
 """Builds micro-batches: pairs of a split as flat tensors, read from the mapped arrays.
 
 The tokens of all sentences of a side follow each other in one tensor, without padding. A segment is one
-sentence in it. Filler, short dummy segments, rounds up the shape of a micro-batch, so that few shapes occur:
-a compiled model compiles each shape anew.
+sentence in it. Filler, short dummy segments, rounds up the shape of a micro-batch if the model is compiled,
+so that few shapes occur.
 """
 
 from collections.abc import Callable
