@@ -114,6 +114,7 @@ class EngineSearch:
         state.make_nodes(rows * steps)
         self._make_room(rows, logits=rows)
         state["counts"][FINISHED] = 0
+        # With one step for each call, a line of a student takes 1.8 times as long.
         self._run(packed.extending(longest, steps), self._threads(len(self.sentences)))
         done = []
         for place in np.flatnonzero(state["live"] != LIVE).tolist() if state["counts"][FINISHED] else ():

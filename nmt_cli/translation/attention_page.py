@@ -26,9 +26,11 @@ def write_attention_page(
     tokenizers: Tokenizers,
     pairs: Sequence[tuple[str, list[int], list[int]]],
 ) -> None:
-    """Write an HTML page with the attention weights of `model` for each of `pairs` to `file`. A pair is the
-    raw source text, its token ids and the token ids of the translation, without end tokens. A pair with S and
-    T tokens takes layers x heads x (S² + T² + S x T) x 4/3 bytes."""
+    """Write an HTML page to `file` with the attention weights of `model` for each of `pairs`.
+
+    A pair is the raw source text, its token ids, and the token ids of the translation, without end tokens.
+    With S and T tokens, it takes layers x heads x (S² + T² + S x T) x 4/3 bytes.
+    """
     languages = [tokenizers.recipe.source_lang, tokenizers.recipe.target_lang]
     data = {"languages": languages, "pairs": [_pair(model, tokenizers, *pair) for pair in pairs]}
     parts = files("nmt_cli.translation") / "page"

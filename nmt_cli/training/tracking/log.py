@@ -185,8 +185,11 @@ def read_lines(log: Path) -> Iterator[tuple[bytes, dict[str, Any] | None]]:
 
 def _is_intact(line: Mapping[str, Any]) -> bool:
     """Return whether a line of JSON is one that a run wrote: all numbers that readers use are there and
-    plausible. A number that was not finite is None. For a value that is not a table, the result is False or
-    one of `LookupError`, `TypeError` and `AttributeError` is raised."""
+    plausible.
+
+    A number that was not finite is None. If `line` is not a table, return False or raise `LookupError`,
+    `TypeError` or `AttributeError`.
+    """
     if "valid" in line:
         numbers = [line["step"], *(line[name] for name in (*LOSSES, *line["signatures"]))]
         if line["step"] is None or not isinstance(line["valid"], str):

@@ -28,9 +28,12 @@ class Scalars:
     """A reader of the events of a run. It writes the numbers in lines of the log to a TensorBoard file."""
 
     def __init__(self, folder: Path, step: int, report: Report) -> None:
-        """Open a new file in `folder`, which is created. `step` is the last step of the run so far:
-        TensorBoard drops points after it, which an earlier part of the run may have written. Warnings go to
-        `report`."""
+        """Open a new file in `folder`, which is created.
+
+        step: the last step of the run so far. TensorBoard drops later points, which an earlier part of the
+            run may have written.
+        report: receives warnings.
+        """
         # Imported here, since TensorBoard may not be installed.
         from tensorboard.compat.proto.event_pb2 import Event, SessionLog
         from tensorboard.compat.proto.summary_pb2 import Summary
