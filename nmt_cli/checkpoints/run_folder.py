@@ -71,6 +71,7 @@ def save_checkpoint(run: Path, identity: Identity, checkpoint: Checkpoint) -> Pa
     path = run / CHECKPOINTS / f"step-{checkpoint.step:08d}"
     with folder_written_whole(path) as folder:
         _write_files(folder, identity, checkpoint)
+    # Only now, so that the link never leads to an incomplete checkpoint.
     point(run, LAST, path)
     return path
 

@@ -60,6 +60,7 @@ def translator(model: LoadedModel, form: str) -> Translate:
     if form not in CHECKED:
         raise UserError("--check cannot run Bergamot, which needs Python 3.10 or older. Omit --check.")
     name, translate = CHECKED[form]
+    # Before anything is exported, so that nothing is written in vain.
     package(name, "--check")
     if form == "marian" and not marian.numbered_alike(model.identity.tokenizers):
         raise UserError("--check cannot translate with this vocabulary. Compare with marian-decoder instead.")

@@ -40,6 +40,7 @@ def read(source: str, options: ImportOptions) -> Foreign:
         path = hub.download(source, NEEDED)
         if not any(path.glob("*.safetensors")):
             path = hub.download(source, [*NEEDED, ctranslate2.WEIGHTS, huggingface.PICKLED])
+    # Otherwise an empty model.bin would be reported as a damaged config.json.
     for file in sorted(path.iterdir()) if path.is_dir() else [path]:
         if (
             file.suffix in (".bin", ".npz", ".safetensors", ".zip")

@@ -237,6 +237,7 @@ def table_positions(tensors: dict[str, Tensor]) -> tuple[dict[str, Any], bool] |
     rows, width = min(map(len, tables)), tables[0].shape[-1]
     comparable = {table.shape[1:] for table in tables} == {(width,)} and width > 2 and width % 2 == 0
     kinds = ("sinusoidal", "marian") if comparable else ()
+    # Positions begin at 1 in CTranslate2 without a table, and at 2 in fairseq.
     for kind, first, alternating in product(kinds, range(3), (True, False)):
         expected = sinusoids(min(rows, CHECKED), width, kind, first)
         expected = expected if alternating else to_halves(expected)

@@ -71,6 +71,7 @@ def serve(
         gc.freeze()  # collecting these permanent objects would delay requests
         # The event loop waits this long for a thread that cuts a document, several times per sentence.
         sys.setswitchinterval(SWITCH_SECONDS)
+        # Last, so that no client connects before all else is ready.
         listening = stack.enter_context(_listening(address, config.share_port))
         host, port = listening.getsockname()[:2]
         pairs = ", ".join(dict.fromkeys(one.name for one in directions.named.values()))

@@ -338,6 +338,7 @@ def _of_this_start(store: Any, process: Process, device: torch.device, timeout: 
         start = store.get(f"nmt/start/{own}").decode()  # waits for the first rank
         store.set(f"{start}/{process.rank}", gpu)
         problem = store.get(f"{start}/problem").decode()
+        # The first rank, which may host the store, waits for this before it ends.
         store.set(f"{start}/{process.rank}/read", "")
     if problem:
         raise UserError(problem)

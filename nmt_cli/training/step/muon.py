@@ -53,6 +53,7 @@ class Muon:
         for shape, spans in self._spans.items():
             views = [update[span].view(shape) for span in spans]
             matrices = orthogonalized(torch.stack(views)).float()
+            # The root mean square of an orthogonal matrix is 1 / sqrt(max(shape)).
             copy_all(views, list(matrices * (UPDATE_SIZE * max(shape) ** 0.5)))
         if self._weight_decay:
             self._weights.mul_(1 - rate * self._weight_decay * good)

@@ -106,6 +106,7 @@ class Saver:
         try:
             self.look()
         finally:
+            # After an error too, because the other ranks take part in this call.
             self.step = group.from_first(self.step)
 
     def close(self) -> None:

@@ -267,6 +267,7 @@ class RequestQueue:
                 taken = request.take(share, tokens, [*running, *chosen]) if share else []
                 if taken:
                     chosen += taken
+                    # To the end, so that the other requests come next.
                     self._requests[request.number] = self._requests.pop(request.number)
                 elif running and request is eligible[0]:
                     return []  # its sentence needs room, or shorter ones would always come first
