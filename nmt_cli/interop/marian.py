@@ -145,7 +145,7 @@ def _read(path: Path, options: ImportOptions) -> Foreign:
     tensors = _unshared(common_tensors(arrays, _usual_names, str(file)), settings)
     config = _config(settings, tensors, options)
     candidates = (file.with_name(f"{file.name}.{DECODER}"), *map(file.with_name, DECODERS))
-    # A `.bin` for Firefox usually has no settings of the decoder beside it.
+    # Settings beside the file, if there are any, replace these.
     decoder: dict[str, Any] = dict(BROWSER) if binary else {}
     if found := next(filter(Path.is_file, candidates), None):
         decoder |= marian_yaml.settings(read_ordinary(found).decode(errors="replace"), str(found))
