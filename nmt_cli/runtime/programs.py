@@ -6,9 +6,9 @@ run a command, and a spawned process of it runs the user's script again.
 
 import os
 import signal
+import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from subprocess import Popen
 
 
 def start_program(
@@ -18,14 +18,14 @@ def start_program(
     stdin: int | None = None,
     stdout: int | None = None,
     stderr: int | None = None,
-) -> "Popen[bytes]":
+) -> "subprocess.Popen[bytes]":
     """Start a program, and return it while it runs. Raise `OSError` if the system refuses.
 
     command: the name and arguments, or one text, which the shell runs.
     variables: environment variables beside those of this process.
     stdin, stdout, stderr: as for `subprocess.Popen`. None is the stream of this process.
     """
-    return Popen(
+    return subprocess.Popen(
         command,
         shell=isinstance(command, str),
         env={**os.environ, **(variables or {})},
@@ -37,7 +37,7 @@ def start_program(
     )
 
 
-def kill_program(program: "Popen[bytes]") -> None:
+def kill_program(program: "subprocess.Popen[bytes]") -> None:
     """Kill a program and its children, and wait until it has ended. Do nothing if it was waited for."""
     # Not `poll`, which would let go of the number of a program that has ended, while its children still run.
     if program.returncode is None:

@@ -395,7 +395,7 @@ def merged(values: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
             r"tgt has 504 entries, but the model has only [0-9]+\.",
         ),
         ({"decoder_start_token": "<2de>"}, "src has no <2de>"),
-        ({"src": "<unk>"}, "src is '<unk>'"),
+        ({"src": "<unk>"}, "src must be a list, each item a text in UTF-8"),
     ],
     ids=["no end", "too many", "no start", "no list"],
 )

@@ -119,7 +119,7 @@ def test_settings_out_of_bounds_are_errors(name: str, value: float) -> None:
 @pytest.mark.parametrize(
     ("config", "default", "other", "remedy"),
     [
-        (TrainConfig, "sampling.nbest=0", "sampling.nbest=64", "A larger alpha prefers the likeliest"),
+        (TrainConfig, "sampling.nbest=0", "sampling.nbest=64", "Set a larger alpha instead"),
         (PreprocessConfig, "tokenizer.seed=1", "tokenizer.seed=2", "Shuffle the corpus"),
     ],
 )

@@ -167,7 +167,7 @@ def test_named_corpora_are_equal_after_an_interrupt(
     assert plain.report and [sorted(corpus.dropped.counts) for corpus in plain.report.of_role("train")] == [
         ["better source of its target", "in a valid or test set", "score too low"],
         ["too many subwords"],
-        ["better target of its source", "duplicate", "in a valid or test set"],
+        ["better source of its target", "duplicate", "in a valid or test set"],
     ]
     done = [done for name, done in reports if name == stage]
     interrupt(tmp_path / "out", [], stage, done[2 * len(done) // 3], settings=settings, valid=[dev])

@@ -77,7 +77,7 @@ def new_trainer(identity: Identity, tiny: Tiny) -> NewTrainer:
         rank: int = 0,
         drop: float = 0.0,
     ) -> Trainer:
-        names = ("residual", "embedding", "attention", "activation", "source_token")
+        names = ("residual", "attention", "activation")
         drops: dict[str, Any] = {f"{name}_dropout": drop for name in names}
         torch.manual_seed(1)
         model = replace(identity, config=replace(identity.config, **drops)).build()
