@@ -69,7 +69,7 @@ def average(
     has_ema = all((folder / EMA).exists() for folder in folders)
     parts = read_parts(folders, file or (EMA if has_ema else WEIGHTS))
     identity = parts[-1].identity
-    # A calibration is valid for the probabilities of its own model only.
+    # A calibration is valid only for the probabilities of the model that it was made for.
     trained_on = {name: value for name, value in identity.trained_on.items() if name != CONFIDENCE}
     if about.calibration:
         trained_on[CONFIDENCE] = asdict(about.calibration)

@@ -131,7 +131,7 @@ def _explained(failure: str, name: str, api: Any, remedy: str = "") -> Iterator[
     repository."""
     try:
         yield
-    except Exception as error:  # the library's HTTP client has errors of its own
+    except Exception as error:  # the library's HTTP client raises its own errors
         raise UserError(f"{failure}: {_cause(error, name, api.endpoint)}{remedy}") from error
 
 

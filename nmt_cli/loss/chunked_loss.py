@@ -167,7 +167,7 @@ def walk(
     entries = weight_VD.shape[0]
     # One buffer for all chunks: never more than `chunk` rows of logits exist.
     buffer_CV = x_TD.new_empty((min(chunk, tokens), -(-entries // unit) * unit))[:, :entries]
-    # Autocast would choose a dtype of its own instead of that of `x_TD`.
+    # Autocast would choose another dtype than that of `x_TD`.
     with torch.autocast(x_TD.device.type, enabled=False):
         for start in range(0, tokens, chunk):
             part = slice(start, start + chunk)

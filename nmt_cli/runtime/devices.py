@@ -261,6 +261,6 @@ def start_of_workers(device: torch.device) -> Literal["fork", "spawn"] | None:
 
     A fork of a process that used a GPU cannot use that GPU. Forks are safe under Linux only.
     """
-    # A forked worker of a base model starts in 0.08 s of processor time with 5 MB of its own. One that loads
+    # A forked worker of a base model starts in 0.08 s of processor time with 5 MB more memory. One that loads
     # the model takes 3 s and 611 MB.
     return "spawn" if is_gpu(device) else "fork" if sys.platform == "linux" else None

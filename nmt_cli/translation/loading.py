@@ -140,7 +140,7 @@ def load(
     # Some model folders lack these values.
     longest = min(filter(None, (model.identity.trained_on.get("longest") for model in read)), default=None)
     ratio = max(model.identity.trained_on.get("length_ratio", 1.0) for model in read)
-    # A calibration is valid for the probabilities of its own model only.
+    # A calibration is valid only for the probabilities of the model that it was made for.
     calibration = read[0].identity.calibration if len(read) == 1 else None
     trained = TrainedOn(longest, ratio, calibration)
     translator = Translator(read[0].identity.tokenizers, models, config, trained, scorer)

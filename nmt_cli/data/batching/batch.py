@@ -152,7 +152,7 @@ def assemble(split: Split, pairs: Indices, rounding: Rounding | None = None, dra
         if links is not None:
             links = torch.cat((links, links + torch.tensor([[len(target_tokens)], [len(source_tokens)]])), 1)
         mask_keys = np.concatenate((mask_keys, ~mask_keys))  # negative, so no pair has such a key
-        # The second draw has keys of its own, so it gets other dropout masks.
+        # The second draw has other keys, so it gets other dropout masks.
         source, target = (Layout.of(np.tile(side, 2), longest, mask_keys) for side in sides)
     return MicroBatch(
         pairs=pairs,
