@@ -75,9 +75,10 @@ def grouped(layout: Layout, partner: Layout | None = None) -> Layout:
 
 
 def groups_of(q: Layout, k: Layout) -> Groups:
-    """Return the groups of queries `q` with keys `k`: those stored in `q`, or else new ones.
+    """Return the groups of queries `q` with keys `k`.
 
-    In self-attention, and only there, both layouts share one tensor `starts`.
+    In self-attention, where both layouts share one tensor `starts`, these are `q.groups`. In attention to
+    another sequence, these are `q.pair_groups`. Groups that `q` does not store are computed.
     """
     to_itself = q.starts is k.starts
     groups = q.groups if to_itself else q.pair_groups

@@ -50,7 +50,10 @@ def _weights(q_THK: Tensor, k_SHK: Tensor, options: Options) -> Tensor:
 
 
 def _keep_mask(weights_HTS: Tensor, segment: Tensor, options: Options) -> Tensor:
-    """Return [H, T, S]: the dropout mask of the segment with the key `segment`, False for dropped weights."""
+    """Return the dropout mask of one segment, [H, T, S] like `weights_HTS`, with False for dropped weights.
+
+    `segment` is the number of the segment that is hashed with the seed, from `mask_keys` of its layout.
+    """
     seed = options.seed
     assert seed is not None
     heads, queries, keys = (

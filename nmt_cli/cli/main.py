@@ -250,7 +250,8 @@ def _open_streams() -> None:
 
 
 def _set_variables() -> None:
-    """Set environment variables of OpenMP and, with --quiet, of huggingface_hub."""
+    """Let OpenMP's idle threads sleep instead of spin, unless OMP_WAIT_POLICY is set. With --quiet, also
+    silence huggingface_hub. Environment variables do both."""
     # By default, OpenMP's threads spin, which is very slow on a machine that other programs use, too. If they
     # sleep at once, waking them takes as long as a matrix product.
     for name, value in WAITING.items() if "OMP_WAIT_POLICY" not in os.environ else ():

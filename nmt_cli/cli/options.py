@@ -189,9 +189,13 @@ class Command(click.Command):
                 return
 
     def _hint(self, option: str, values: list[str], names: list[str], given: Mapping[str, str]) -> str:
-        """Return the end of the error about an unknown `option`: suggestions, an answer, or ".". `values` are
-        the words after the option. `names` are the command's options and settings, and `given` has the
-        settings that the user gives."""
+        """Return how the error about the unknown `option` ends: ": did you mean ...?", what to use instead of
+        an option of another toolkit or a removed one, or "." if nothing is similar.
+
+        values: the words after the option.
+        names: the command's options and settings.
+        given: the settings that the user gave.
+        """
         value = next(iter(values), "")
         if not (similar := named_here(option, names, value)) and (answer := not_here(option, names, value)):
             return f": {answer}"

@@ -249,7 +249,8 @@ def text_or_html(text: str, escape: Callable[[str], str] = str) -> list[Block]:
 
 
 def in_cdata(text: str) -> str:
-    """Prepare `text` for a CDATA section of XML."""
+    """Return `text` as the content of a CDATA section of XML: without characters that XML forbids, and with
+    each "]]>" divided over two sections."""
     return ILLEGAL.sub("", text).replace("]]>", "]]]]><![CDATA[>")
 
 

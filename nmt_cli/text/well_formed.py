@@ -57,8 +57,11 @@ def tags_of(document: str) -> Counter[Tag]:
 
 
 def _tags(document: str) -> Counter[Tag]:
-    """Count as `tags_of`, for a document without declarations whose names have only letters that expat
-    knows."""
+    """Count the start tags with their attributes, the comments and the processing instructions of a document.
+
+    The document has no declarations, and its names have only letters that expat knows. Raise `UserError`
+    with the position if it is not well-formed.
+    """
     tags, opened = Counter[Tag](), list[str]()
 
     def start(name: str, attributes: list[str]) -> None:

@@ -74,11 +74,12 @@ class Segmenter:
         return Line(number, source, sentences, pieces, too_long, target.vocabulary.unknown in begins)
 
     def _cut(self, number: int, raw: str, spaces: str, options: CallOptions) -> tuple[list[Sentence], int]:
-        """Return the sentences of a text of line `number`, without keys and prefixes, and the text's number
-        of tokens.
+        """Encode `raw`, a text of line `number`, as sentences for the search. Return them and the number of
+        tokens of the whole text.
 
         `spaces` is the whitespace after the text. A text without tokens has no sentence. If it is too long,
-        `input.too_long` decides: all parts of it ("split"), the first ("cut"), or none ("skip").
+        `input.too_long` decides: all parts of it ("split"), the first ("cut"), or none ("skip"). The caller
+        sets the key and the beginning of the translation (prefix) of each sentence.
         """
         tokenizer, glossary = self._tokenizers.source, options.glossary
         values = values_of(raw, self._placeholders) if self._placeholders else {}

@@ -186,7 +186,9 @@ def _document(
 
 
 def _read_document(source: Path) -> tuple[str, Format] | None:
-    """Return the text and the format of a document, or None if the file has lines or is a WMT test set.
+    """Return the text and the format of a document, such as HTML, by the ending of its name.
+
+    Return None for any other file, which is translated line by line, and for a WMT test set.
 
     Raise `UserError` if the document is too large, damaged or not UTF-8.
     """

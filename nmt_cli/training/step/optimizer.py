@@ -1,4 +1,7 @@
-"""Adam over one vector of parameters. Checkpoints store its state by parameter name."""
+"""Adam over one vector of parameters, or Muon for the weights of linear layers and Adam for the others.
+
+Checkpoints store the state by parameter name.
+"""
 
 from collections.abc import Mapping
 

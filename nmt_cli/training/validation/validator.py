@@ -118,7 +118,7 @@ def plateaus(config: TrainConfig, judged: Judged) -> int:
 
 def improvements(config: TrainConfig, judged: Judged, after: int) -> list[bool]:
     """Return for each validation after step `after` whether its validation.metric is the best of them so far.
-    The first one is. An equal value or nan is not an improvement."""
+    The first one is, unless it is nan. An equal value or nan is not an improvement."""
     metric = config.validation.metric
     sign = -1 if metric in SMALLER_IS_BETTER else 1
     # nan is not larger than any value, so a validation without a score is never the best.

@@ -115,8 +115,8 @@ def _foreign(first: bytes) -> str | None:
 
 
 def _signs_in(kind: Kind, entries: Iterable[str]) -> set[str]:
-    """Return the keys of `SIGNS` that the training text had, judging by the subwords in `entries`. With such
-    a key, tokenised input is what the model expects.
+    """Return which signs of tokenised text (the keys of `SIGNS`) were in the training text, judging by the
+    subwords in `entries`. Input with these signs needs no warning.
 
     The kind "char" shows only `SPACE_MARK`, and "sentencepiece" all but `SPACE_MARK`. A unigram model may not
     show `JOINER`.
