@@ -25,6 +25,7 @@ def printed(files, name, content):
     print(name, flush=True)
     sys.stdin.readline()  # waits for the test
 loading.KernelFiles.write = printed
+loading.compiled_kernels("runtime.kernels.compiled")  # importing Numba takes as long as compiling
 print("ready", flush=True)
 sys.stdin.readline()
 compiling.prepare("model.pointwise.cpu_dropout", "loss.cpu_row_losses")
@@ -111,7 +112,10 @@ def test_processes_that_start_together_compile_each_kernel_once_and_say_so(tmp_p
     (folder,) = tmp_path.iterdir()
     names = {path.name for path in folder.iterdir()}
     assert {*GROUPS} < names
-    for _, progress in printed:
+    # On a busy machine, a process may begin when the other has compiled everything. Then it says nothing.
+    reports = [progress for _, progress in printed if progress]
+    assert reports
+    for progress in reports:
         assert "Compiling CPU kernels, once after an installation" in progress
         assert "Compiling CPU kernels: 1 of 2 groups after" in progress
         assert "Compiling CPU kernels: done after" in progress
