@@ -112,10 +112,8 @@ def test_processes_that_start_together_compile_each_kernel_once_and_say_so(tmp_p
     (folder,) = tmp_path.iterdir()
     names = {path.name for path in folder.iterdir()}
     assert {*GROUPS} < names
-    # On a busy machine, a process may begin when the other has compiled everything. Then it says nothing.
-    reports = [progress for _, progress in printed if progress]
-    assert reports
-    for progress in reports:
+    # On a busy machine, assistants may have compiled everything when a process begins. Then it says nothing.
+    for progress in filter(None, (progress for _, progress in printed)):
         assert "Compiling CPU kernels, once after an installation" in progress
         assert "Compiling CPU kernels: 1 of 2 groups after" in progress
         assert "Compiling CPU kernels: done after" in progress
