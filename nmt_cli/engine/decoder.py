@@ -46,7 +46,7 @@ def unknown(config: SearchConfig) -> list[str]:
 
 
 def may_use(models: int, device: torch.device, precision: Precision) -> bool:
-    """Return whether the engine can decode so many models together, if it knows their layers."""
+    """Return whether the engine can decode this number of models together, if it knows their layers."""
     return models == 1 and not is_gpu(device) and precision in ("fp32", "int8")
 
 

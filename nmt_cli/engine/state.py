@@ -79,7 +79,13 @@ class State:
         return live
 
     def make_room(self, places: int, tokens: int = 0, source: int = 0, prefix: int = 0) -> None:
-        """Extend the arrays to so many places, target tokens, source tokens with end, and prefix tokens."""
+        """Extend the arrays if they are smaller than this. An array never shrinks.
+
+        places: sentences at a time.
+        tokens: target tokens of a hypothesis.
+        source: source tokens of a sentence, with the end token.
+        prefix: tokens that a translation has to begin with.
+        """
         now = self["tokens"].shape[2]
         tokens = max(tokens, now + MORE_TOKENS) if tokens > now else now
         for name, array in self._arrays.items():

@@ -136,8 +136,8 @@ def _recording(run: TrainingRun, snapshot: Snapshot) -> Iterator[Log]:
     TensorBoard and W&B if set.
 
     First repair the run folder: lines after the checkpoint are cut from the log, settings are stored, and
-    folders in place of links are renamed. Warn of what does not look as the run left it. Ranks other than the
-    first yield a log that writes nothing.
+    folders in place of links are renamed. Warn if files were changed since the run wrote them. Ranks
+    other than the first yield a log that writes nothing.
     """
     if not run.process.first:
         yield Log(None, RunHistory(), run.report)
