@@ -8,10 +8,7 @@ generator. The backward pass computes the mask again instead of storing it.
 import torch
 from torch import Tensor
 
-GOLDEN, OFFSET = 0x9E3779B1, 0x7F4A7C15
-MIX_1, MIX_2 = 0x85EBCA6B, 0xC2B2AE35
-"""Constants of the hash. `hashed` here, `absorbed` in `gpu_attention_parts.py` for Triton and `_absorbed` in
-`cpu_dropout.py` for Numba compute the same, because each language compiles its own functions only."""
+from nmt_cli.attention.dropout_hash import GOLDEN, MIX_1, MIX_2, OFFSET
 
 HASH_VALUES = 1 << 24
 

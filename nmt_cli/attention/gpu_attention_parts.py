@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 import triton
 import triton.language as tl
 
-from nmt_cli.attention import dropout_masks
+from nmt_cli.attention import dropout_hash
 
-GOLDEN = tl.constexpr(dropout_masks.GOLDEN)
-OFFSET = tl.constexpr(dropout_masks.OFFSET)
-MIX_1 = tl.constexpr(dropout_masks.MIX_1)
-MIX_2 = tl.constexpr(dropout_masks.MIX_2)
+GOLDEN = tl.constexpr(dropout_hash.GOLDEN)
+OFFSET = tl.constexpr(dropout_hash.OFFSET)
+MIX_1 = tl.constexpr(dropout_hash.MIX_1)
+MIX_2 = tl.constexpr(dropout_hash.MIX_2)
 # The softmax uses powers of 2, for which the device has an instruction.
 LOG2_E = tl.constexpr(1.4426950408889634)
 

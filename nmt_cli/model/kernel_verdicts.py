@@ -26,7 +26,7 @@ from nmt_cli.runtime.kernels.families import FAMILIES, has_kernels
 from nmt_cli.runtime.kernels.loading import digest_of_sources, user_cache
 from nmt_cli.runtime.memory import out_of_memory
 
-SOURCES = ("**/gpu_*.py", "attention/groups.py", "attention/dropout_masks.py")
+SOURCES = ("**/gpu_*.py", "attention/groups.py", "attention/dropout_hash.py", "attention/dropout_masks.py")
 DRIVERS = ("/proc/driver/nvidia/version", "/sys/module/amdgpu/version")
 REASON_LENGTH = 160
 

@@ -3,7 +3,7 @@
 import numpy as np
 from numba import float32, int32, int64, void
 
-from nmt_cli.attention.dropout_masks import GOLDEN, MIX_1, MIX_2, OFFSET
+from nmt_cli.attention.dropout_hash import GOLDEN, MIX_1, MIX_2, OFFSET
 from nmt_cli.runtime.kernels.compiled import OPTIONS, njit
 
 # As uint32, since Numba would compute with the int64 of a plain number.
