@@ -5,9 +5,10 @@ token) and `SPLIT.SIDE.offsets.npy` (the first token of each sentence). The trai
 text, to segment it again, in `train.SIDE.txt` with `train.SIDE.lines.npy`. Other splits have their lines
 before preparation, with invalid UTF-8 replaced, in `SPLIT.SIDE.raw.txt`.
 
-A training set with alignments has `train.links.tokens.npy` (the links, see `LINK_BITS`) and
-`train.links.offsets.npy` (the first link of each pair). The manifest, `dataset.json`, lists all files with
-size and hash.
+A training set with alignments has `train.links.tokens.npy` (the links between tokens, see `LINK_BITS`) and
+`train.links.offsets.npy` (the first link of each pair). The links between words, from which those of other
+tokens are made if an epoch changes the text, are in `train.word_links`. The manifest, `dataset.json`, lists
+all files with size and hash.
 """
 
 import json
@@ -39,11 +40,12 @@ ARRAY_ERRORS = (ValueError, TypeError, OverflowError)
 
 Role = Literal["train", "valid", "test"]
 
-Links = Literal["links"]
+Links = Literal["links", "word_links"]
 LINKS: Links = "links"
+WORD_LINKS: Links = "word_links"
 LINK_BITS = 16
 """A link is one number: its target position times 2 to this power, plus its source position. Positions count
-tokens."""
+tokens, or words in `WORD_LINKS`."""
 
 
 def damaged(path: Path, problem: str) -> UserError:
@@ -67,6 +69,11 @@ class Sentences:
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
+    def arrays(self, first: int, end: int) -> list[NDArray[Any]]:
+        """Return the tokens of each of the sentences [`first`, `end`), read from disk."""
+        offsets = np.asarray(self.offsets[first : end + 1])
+        return np.split(np.asarray(self.tokens[offsets[0] : offsets[-1]]), offsets[1:-1] - offsets[0])
+
 
 @dataclass(frozen=True, slots=True)
 class Split:
@@ -79,6 +86,10 @@ class Split:
     links: Sentences | None = None
     """The links between the tokens of each pair, or None if the dataset has no alignments. End tokens have no
     links."""
+
+    word_links: Sentences | None = None
+    """The links between the words of each pair. None without alignments, or if an older version made the
+    dataset."""
 
     def __len__(self) -> int:
         return len(self.source)
@@ -155,8 +166,13 @@ def open_dataset(folder: Path) -> Dataset:
         name: Split(name, split["role"], *(open_sentences(folder, name, side) for side in SIDES))
         for name, split in manifest["splits"].items()
     }
-    if side_path(Path(), TRAIN, LINKS, "offsets.npy").name in manifest["files"]:
-        splits[TRAIN] = replace(splits[TRAIN], links=open_sentences(folder, TRAIN, LINKS))
+    links, word_links = (
+        open_sentences(folder, TRAIN, kind)
+        if side_path(Path(), TRAIN, kind, "offsets.npy").name in manifest["files"]
+        else None
+        for kind in (LINKS, WORD_LINKS)
+    )
+    splits[TRAIN] = replace(splits[TRAIN], links=links, word_links=word_links)
     return Dataset(folder, manifest, splits)
 
 

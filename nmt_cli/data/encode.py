@@ -37,6 +37,12 @@ class EncodedSide:
     tokens: Array
     lengths: NDArray[np.int64]
 
+    def without_ends(self) -> list[Array]:
+        """Return the ids of each sentence, without the end token."""
+        ends = self.lengths.cumsum()
+        starts = ends - self.lengths
+        return [self.tokens[a : b - 1] for a, b in zip(starts.tolist(), ends.tolist(), strict=True)]
+
     def only(self, kept: NDArray[np.bool_]) -> "EncodedSide":
         """Return the sentences whose value in `kept` is true."""
         if kept.all():

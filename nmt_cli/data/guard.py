@@ -12,7 +12,16 @@ from typing import Any
 
 import numpy as np
 
-from nmt_cli.data.dataset import LINKS, TOKENIZERS, Dataset, Sentences, check_sizes, damaged, read_manifest
+from nmt_cli.data.dataset import (
+    LINKS,
+    TOKENIZERS,
+    WORD_LINKS,
+    Dataset,
+    Sentences,
+    check_sizes,
+    damaged,
+    read_manifest,
+)
 from nmt_cli.errors import UserError
 from nmt_cli.runtime.hashes import sha256_of
 from nmt_cli.text.tokenizer import SIDES
@@ -43,8 +52,9 @@ def verify(dataset: Dataset) -> None:
         if len(split.source) != len(split.target):
             counts = f"{len(split.source):,} source sentences, but {len(split.target):,} target sentences"
             raise damaged(dataset.folder, f"is damaged: {name} has {counts}")
-        if split.links:
-            _check_arrays(split.links, dataset.folder / f"{name}.{LINKS}")
+        for kind, links in ((LINKS, split.links), (WORD_LINKS, split.word_links)):
+            if links:
+                _check_arrays(links, dataset.folder / f"{name}.{kind}")
 
 
 def check_hashes(folder: Path, manifest: Mapping[str, Any]) -> None:

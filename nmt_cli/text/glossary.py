@@ -14,6 +14,7 @@ from random import Random
 from typing import Generic, TypeVar
 
 from nmt_cli.errors import UserError
+from nmt_cli.text.linked_words import Change, Edit, Edits, edited
 from nmt_cli.text.placeholders import JOINED, TERM, TERM_END, masked
 from nmt_cli.text.tag_placement import WORD
 
@@ -156,10 +157,10 @@ class Annotator:
 
     def annotated(self, text: str) -> str:
         """Return a prepared source text with an annotation of each term."""
-        return _annotated(text, [*self._index.matches(text)])
+        return edited(text, _annotations(text, [*self._index.matches(text)]))
 
-    def learnt(self, source: str, target: str, random: Random) -> tuple[str, str]:
-        """Return a training pair with annotations, drawn from `random`.
+    def learnt(self, source: str, target: str, random: Random) -> Iterator[Change]:
+        """Yield the changes that add annotations to a training pair, one after another. `random` draws them.
 
         Of the terms in `source` that have a translation in `target`, at least one is annotated. With a
         probability of one half, the translation in `target` is exchanged for that of another random term, and
@@ -177,11 +178,15 @@ class Annotator:
         ):
             new = forms if random.random() < 0.5 else random.choice(self._forms)
             written = form if new is forms else random.choice(new)
-            target = _words(form).sub(written.replace("\\", r"\\"), target, 1)
+            # The exchange of an earlier term may have replaced this translation.
+            if match := _words(form).search(target):
+                change = Change(target=[Edit(*match.span(), written)])
+                target = edited(target, change.target)
+                yield change
             annotations.append((start, new))
         # The exchange of one term may have replaced the translation of another.
         true = [one for one in annotations if any(_words(form).search(target) for form in one[1])]
-        return _annotated(source, true), target
+        yield Change(_annotations(source, true))
 
 
 @lru_cache(1 << 16)
@@ -190,14 +195,15 @@ def _words(form: str) -> re.Pattern[str]:
     return re.compile(rf"(?<!{LETTER}){re.escape(form)}(?!{LETTER})")
 
 
-def _annotated(text: str, annotations: Sequence[tuple[int, Sequence[str]]]) -> str:
-    """Insert annotations into `text`. Each is the index of a term, and the term's translations. They are in
-    order.
+def _annotations(text: str, annotations: Sequence[tuple[int, Sequence[str]]]) -> Edits:
+    """Return the edits that insert annotations into `text`. Each is the index of a term, and the term's
+    translations. They are in order.
 
     An annotation inside the symbol of a placeholder is skipped.
     """
-    # From the end, so that the indices of earlier terms stay right.
-    for start, forms in reversed([one for one in annotations if text[one[0] - 1 : one[0]] != OPENING]):
-        join = f" {JOINED} " if start and text[start - 1] != " " else ""
-        text = f"{text[:start]}{join}{TERM} {f' {TERM} '.join(forms)} {TERM_END} {text[start:]}"
-    return text
+    edits = []
+    for start, forms in annotations:
+        if text[start - 1 : start] != OPENING:
+            join = f" {JOINED} " if start and text[start - 1] != " " else ""
+            edits.append(Edit(start, start, f"{join}{TERM} {f' {TERM} '.join(forms)} {TERM_END} "))
+    return edits

@@ -1,24 +1,23 @@
 """Variations of training pairs: other case, no full stop, typos, copies, placeholders.
 
-A pair is a source and a target, raw or prepared. In prepared text, `symbols` are the words of the vocabulary
+A pair is a source and a target, raw or prepared. A variation is a list of edits, so that links between the
+words can follow it. In prepared text, `symbols` are the words of the vocabulary
 that never change, such as language codes, and `masks` are those symbols that replace placeholders. For raw
 text, both are empty.
 """
 
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
-from itertools import takewhile
+from itertools import groupby, takewhile
 from random import Random
 from typing import Literal, get_args
 
+from nmt_cli.text.linked_words import Change, Edit, Edits, Pair
 from nmt_cli.text.placeholders import JOINED, MASKED, OURS
-from nmt_cli.text.tokenizer import apart_from
 
 Variation = Literal["upper", "lower", "title", "unended", "typos", "copies", "placeholders"]
 VARIATIONS: tuple[Variation, ...] = get_args(Variation)
-
-Pair = tuple[str, str]
 
 END_MARKS = ".!?…。！？।؟۔"
 WORDS_PER_TYPO = 8
@@ -42,7 +41,16 @@ HOSTS = ("example.org", "www.example.com", "shop.example.net", "a.example")
 def varied(
     kind: Variation, pair: Pair, random: Random, symbols: Collection[str] = (), masks: Sequence[str] = ()
 ) -> Pair:
-    """Return a training pair changed by the variation `kind`, with random numbers from `random`.
+    """Return a training pair after the variation `kind`. See `changes`."""
+    for change in changes(kind, pair, random, symbols, masks):
+        pair = change.of(pair)
+    return pair
+
+
+def changes(
+    kind: Variation, pair: Pair, random: Random, symbols: Collection[str] = (), masks: Sequence[str] = ()
+) -> Iterator[Change]:
+    """Yield the changes that the variation `kind` makes of a training pair, one after another.
 
     - "upper", "lower", "title" change the case of both texts. "unended" removes the final punctuation of
       both.
@@ -51,34 +59,54 @@ def varied(
     - "placeholders" inserts 1 to 3 placeholders into both texts. They are symbols from `masks`, or random
       texts such as URLs if `masks` is empty.
 
-    Words in `symbols` never change.
+    `random` draws what is random. Words in `symbols` never change.
     """
     match kind:
         case "upper" | "lower" | "title":
-            source, target = (_changed(text, CASES[kind], symbols) for text in pair)
-            return source, target
+            source, target = (_by_word(text, CASES[kind], symbols) for text in pair)
+            yield Change(source, target)
         case "unended":
-            return unended(pair)
+            yield unended(pair)
         case "typos":
-            return _changed(pair[0], partial(mistyped, random=random), symbols), pair[1]
+            yield Change(_by_word(pair[0], partial(mistyped, random=random), symbols))
         case "copies":
-            return copied(pair, symbols)
+            yield copied(pair, symbols)
         case "placeholders":
             for _ in range(random.choice(COUNTS)):
-                pair = with_placeholder(pair, random, symbols, masks)
-            return pair
+                change = with_placeholder(pair, random, symbols, masks)
+                pair = change.of(pair)
+                yield change
 
 
-def _changed(text: str, change: Callable[[str], str], symbols: Collection[str]) -> str:
-    """Apply `change` to `text`, except to words in `symbols` and to placeholders."""
-    if symbols:
-        return apart_from(symbols, lambda run: _changed(run, change, ()), text)
-    parts, end = [], 0
-    # An address in another case, or with a typo, would teach the model to change addresses.
-    for match in MASKED.finditer(text):
-        parts += [change(text[end : match.start()]), match[0]]
-        end = match.end()
-    return "".join([*parts, change(text[end:])])
+def _by_word(text: str, change: Callable[[str], str], symbols: Collection[str]) -> Edits:
+    """Return an edit for each word that `change` changes in `text`. Symbols and placeholders stay.
+
+    `change` is called with runs of words, and must keep the spaces between them.
+    """
+    edits = []
+    for start, end in _runs(text, symbols):
+        # An address in another case, or with a typo, would teach the model to change addresses.
+        stays = [match.span() for match in MASKED.finditer(text, start, end)]
+        starts, ends = [start, *(stop for _, stop in stays)], [*(begin for begin, _ in stays), end]
+        for begin, stop in zip(starts, ends, strict=True):
+            words, position = text[begin:stop].split(" "), begin
+            for word, changed in zip(words, change(text[begin:stop]).split(" "), strict=True):
+                if word != changed:
+                    edits.append(Edit(position, position + len(word), changed))
+                position += len(word) + 1
+    return edits
+
+
+def _runs(text: str, symbols: Collection[str]) -> Iterator[tuple[int, int]]:
+    """Yield the first and the last character + 1 of each run of words between symbols."""
+    if not symbols:
+        yield 0, len(text)
+        return
+    words = [*re.finditer(r"\S+", text)]
+    for is_symbol, run in groupby(words, key=lambda word: word[0] in symbols):
+        if not is_symbol:
+            own = [*run]
+            yield own[0].start(), own[-1].end()
 
 
 def titled(text: str) -> str:
@@ -94,25 +122,28 @@ def capitals(text: str) -> str:
 CASES: dict[str, Callable[[str], str]] = {"upper": capitals, "lower": str.lower, "title": titled}
 
 
-def unended(pair: Pair) -> Pair:
+def unended(pair: Pair) -> Change:
     """Remove the final punctuation of both texts, with spaces and `JOINED` before it.
 
     If one of the texts has no final punctuation or only one character, the pair does not change. A text that
     consists of punctuation does not change either.
     """
-    if all(len(text) > 1 and text[-1] in END_MARKS for text in pair):
-        stripped = (text.rstrip(END_MARKS).rstrip().removesuffix(JOINED).rstrip() for text in pair)
-        source, target = (short or text for short, text in zip(stripped, pair, strict=True))
-        return source, target
-    return pair
+    if not all(len(text) > 1 and text[-1] in END_MARKS for text in pair):
+        return Change()
+    stripped = (text.rstrip(END_MARKS).rstrip().removesuffix(JOINED).rstrip() for text in pair)
+    source, target = (
+        [Edit(len(short), len(text), "")] if short else [] for short, text in zip(stripped, pair, strict=True)
+    )
+    return Change(source, target)
 
 
-def copied(pair: Pair, symbols: Collection[str]) -> Pair:
-    """Return a pair with the target text on both sides. The source keeps the symbols at its start, such as a
-    language code, in place of those of the target."""
-    tags, target = _tags(pair[0], symbols), _tags(pair[1], symbols)
+def copied(pair: Pair, symbols: Collection[str]) -> Change:
+    """Put the target text on both sides. The source keeps the symbols at its start, such as a language code,
+    in place of those of the target."""
     # The symbols of the source decide the target language, so they must not change.
-    return " ".join([*tags, *pair[1].split(" ")[len(target) :]]), pair[1]
+    kept = " ".join(_tags(pair[0], symbols))
+    text = " ".join(pair[1].split(" ")[len(_tags(pair[1], symbols)) :])
+    return Change([Edit(len(kept), len(pair[0]), f"{kept and ' '}{text}")], equal=text)
 
 
 def _tags(text: str, symbols: Collection[str]) -> list[str]:
@@ -154,7 +185,7 @@ def _mistyped_word(word: str, random: Random) -> str:
             return before + random.choice([letter for letter in word if letter.isalpha()]) + after
 
 
-def with_placeholder(pair: Pair, random: Random, symbols: Collection[str], masks: Sequence[str]) -> Pair:
+def with_placeholder(pair: Pair, random: Random, symbols: Collection[str], masks: Sequence[str]) -> Change:
     """Insert a placeholder into both texts, at about the same position, after symbols at the start.
 
     It is a random item of `masks` that neither text has, or a random text if `masks` is empty. If all masks
@@ -163,7 +194,7 @@ def with_placeholder(pair: Pair, random: Random, symbols: Collection[str], masks
     """
     unused = [mask for mask in masks if mask not in pair[0].split() and mask not in pair[1].split()]
     if masks and not unused:
-        return pair
+        return Change()
     placeholder = random.choice(unused) if masks else random_placeholder(random)
     join = f" {JOINED} " if masks else ""
     position, choice = random.random(), random.random()
@@ -175,16 +206,16 @@ def with_placeholder(pair: Pair, random: Random, symbols: Collection[str], masks
         source, target = (
             _inserted(text, placeholder, separator, position, len(_tags(text, symbols))) for text in pair
         )
-    return source, target
+    return Change([source], [target], equal=placeholder)
 
 
-def _before_end(text: str, placeholder: str, join: str) -> str:
+def _before_end(text: str, placeholder: str, join: str) -> Edit:
     """Insert a placeholder and then `join` before the final punctuation of `text`."""
-    body = text.rstrip(END_MARKS)
-    return f"{body.rstrip()} {placeholder}{join}{text[len(body) :]}"
+    end = len(text.rstrip(END_MARKS))
+    return Edit(len(text[:end].rstrip()), end, f" {placeholder}{join}")
 
 
-def _inserted(text: str, placeholder: str, separator: str, position: float, first: int) -> str:
+def _inserted(text: str, placeholder: str, separator: str, position: float, first: int) -> Edit:
     """Insert a placeholder before a word of `text`.
 
     - `separator`: put between the placeholder and the word before it.
@@ -194,8 +225,9 @@ def _inserted(text: str, placeholder: str, separator: str, position: float, firs
     words = text.split(" ")
     index = first + int(position * (len(words) + 1 - first))
     before, after = " ".join(words[:index]), " ".join(words[index:])
-    begin = f"{before}{separator if index > first else ' '}{placeholder}" if before else placeholder
-    return f"{begin} {after}" if after else begin
+    begin = (separator if index > first else " ") if before else ""
+    # The space between both parts is replaced too.
+    return Edit(len(before), len(text) - len(after), f"{begin}{placeholder}{' ' if after else ''}")
 
 
 def random_placeholder(random: Random) -> str:

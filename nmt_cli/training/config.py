@@ -317,11 +317,6 @@ class TrainConfig:
                 f"a {self.schedule.kind} schedule has to know the last step. "
                 "Give training.max_steps in place of max_epochs."
             )
-        if self.training.guided_alignment and (self.sampling.enabled or self.augment.enabled):
-            raise UserError(
-                "training.guided_alignment needs the subwords that the dataset aligns, but [sampling] and "
-                "[augment] change them in each epoch. Leave one of them out."
-            )
         dropouts = [name for name in type(self.model).__dataclass_fields__ if name.endswith("_dropout")]
         if self.loss.r_drop and not any(getattr(self.model, name) for name in dropouts):
             problem = f"loss.r_drop={self.loss.r_drop} has no effect without dropout"

@@ -1,5 +1,7 @@
 """Guided alignment: its gradients against float64 autograd, and runs with and without it."""
 
+import json
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from copy import deepcopy
@@ -17,13 +19,14 @@ from nmt_cli.checkpoints.model_folder import Identity, read_model
 from nmt_cli.data.batching.batch import Rounding, assemble
 from nmt_cli.data.batching.loader import Cut, Loader, prepare
 from nmt_cli.data.batching.schedule import GlobalBatch
-from nmt_cli.data.dataset import Split, open_dataset
+from nmt_cli.data.dataset import Split, open_dataset, write_manifest
 from nmt_cli.data.preprocessing.pipeline import Outcome
 from nmt_cli.decoding.attention_maps import attention_maps
 from nmt_cli.model.transformer import GUIDED_HEAD, DecoderLayer, Transformer
 from nmt_cli.training.step.distributed import Group, Process
 from nmt_cli.training.step.optimizer import Optimizer
 from nmt_cli.training.step.trainer import MixedPrecision, Trainer
+from tests.data.corpora import WritePairs, named_corpora
 from tests.training.runs import Complaint, Go, Tiny, tensors_of
 
 CPU = torch.device("cpu")
@@ -177,6 +180,45 @@ def test_a_guided_run_resumes_exactly_and_its_model_aligns_with_the_guided_head(
     assert maps.alignment() == maps.cross[-1, GUIDED_HEAD, :2, :3].argmax(-1).tolist()
 
 
+def test_guided_alignment_goes_with_sampling_augmentation_and_mixtures(
+    go: Go, make: Callable[..., Outcome], toy: str, dev: str, write_pairs: WritePairs, tmp_path: Path
+) -> None:
+    other = write_pairs(tmp_path / "other", [("a b c", "x y z"), ("c d", "z u")] * 20)
+    named = named_corpora(("toy", toy, "weight=2.0"), ("other", other, "weight=1.0"))
+    bpe = ("tokenizer.kind=bpe", "tokenizer.vocab_size=60")
+    make(tmp_path / "data", [], named, "corpus.align=true", *bpe, valid=[dev])
+    changes = ("sampling.source_dropout=0.2", "sampling.target_dropout=0.2", "augment.typos=0.5")
+    settings = (GUIDED, *changes, "training.max_steps=6")
+    go(*settings, dataset=tmp_path / "data", out=tmp_path / "whole")
+    assert not go(*settings, dataset=tmp_path / "data", out=tmp_path / "resumed", stop_at=3)[0]
+    go(*settings, dataset=tmp_path / "data", out=tmp_path / "resumed")
+    whole, resumed = (tensors_of(tmp_path / name) for name in ("whole", "resumed"))
+    assert all(torch.equal(whole[name], resumed[name]) for name in whole)
+    go(*changes, "training.max_steps=6", dataset=tmp_path / "data", out=tmp_path / "unguided")
+    unguided = tensors_of(tmp_path / "unguided")
+    assert not all(torch.equal(whole[name], unguided[name]) for name in whole)
+
+
+def test_a_dataset_without_links_between_words_is_refused_only_if_they_are_needed(
+    go: Go, complaint: Complaint, aligned: Path, tmp_path: Path
+) -> None:
+    old = tmp_path / "old"
+    shutil.copytree(aligned, old)
+    manifest = {
+        key: value
+        for key, value in json.loads((old / "dataset.json").read_text()).items()
+        if key not in ("format", "files")
+    }
+    for path in (*old.glob("train.word_links.*"), old / "dataset.json"):
+        path.unlink()
+    write_manifest(old, manifest)
+    go(GUIDED, dataset=old, out=tmp_path / "run")
+    assert complaint(GUIDED, "augment.typos=0.1", dataset=old) == (
+        f"{old} was made by an older version, without the links between words that "
+        "training.guided_alignment needs if [sampling] or [augment] changes the text. Make it again."
+    )
+
+
 def test_the_guided_head_learns_the_alignments(go: Go, aligned: Path, split: Split, tmp_path: Path) -> None:
     schedule = ("schedule.kind=constant", "schedule.peak=0.01", "schedule.warmup=0", "training.max_steps=60")
     part, shares = assemble(split, PAIRS), []
@@ -205,9 +247,3 @@ def test_guided_alignment_needs_alignments_that_fit(complaint: Complaint, aligne
     assert complaint(GUIDED).endswith(
         " has no alignments for training.guided_alignment. Make it again with --set corpus.align=true."
     )
-    changing = "sampling.source_dropout=0.1", "augment.typos=0.1"
-    for setting in changing:
-        assert complaint(GUIDED, setting, dataset=aligned) == (
-            "training.guided_alignment needs the subwords that the dataset aligns, but [sampling] and "
-            "[augment] change them in each epoch. Leave one of them out."
-        )

@@ -1,6 +1,7 @@
 """Segments the training text again for each epoch, for subword sampling and augmentation.
 
-Worker processes of one rank segment the text for all ranks on its machine.
+Links between words follow the text, and become links between the tokens that the epoch has. Worker processes
+of one rank segment the text for all ranks on its machine.
 """
 
 import gc
@@ -19,19 +20,21 @@ from threading import Event, Lock
 import numpy as np
 
 from nmt_cli.config import changed
-from nmt_cli.data.array_files import Extent, TextReader
-from nmt_cli.data.dataset import TOKENIZERS, TRAIN, Dataset, Split, open_sentences, read_manifest
+from nmt_cli.data.array_files import Array, Extent, TextReader
+from nmt_cli.data.dataset import LINKS, TOKENIZERS, TRAIN, Dataset, Split, open_sentences, read_manifest
 from nmt_cli.data.encode import EncodedSide, TokensWriter, encode_lines, lines_of, loaded, packed
+from nmt_cli.data.token_links import LinksWriter, TokenLinks, as_links
 from nmt_cli.errors import UserError
 from nmt_cli.runtime.atomic import reporting_full_disk
 from nmt_cli.runtime.processes import crew
 from nmt_cli.text.config import AugmentConfig, SamplingConfig
 from nmt_cli.text.glossary import Annotator, read_terms
+from nmt_cli.text.linked_words import Link, Pair
 from nmt_cli.text.placeholders import TERM, family
 from nmt_cli.text.sampling import Draw, sampler
 from nmt_cli.text.tokenizer import SIDES, Side
 from nmt_cli.text.tokenizers import Tokenizers
-from nmt_cli.text.variation import VARIATIONS, Pair, varied
+from nmt_cli.text.variation import VARIATIONS, changes
 
 BLOCK_PAIRS = 2000
 """Pairs in a worker's task, few enough for workers to stop quickly."""
@@ -47,11 +50,15 @@ class EpochChanges:
     sampling: SamplingConfig
     augment: AugmentConfig
     seed: int
+    linked: bool = False
+    """True if each epoch needs the links between its tokens."""
 
     @property
     def sides(self) -> list[Side]:
-        """The sides that change. The others stay as they are in the dataset."""
-        return [side for side in SIDES if self.augment.enabled or self.sampling.enabled_for(side)]
+        """The sides to segment. The others stay as they are in the dataset. Augmentation and links need both
+        sides."""
+        both = self.augment.enabled or self.linked
+        return [side for side in SIDES if both or self.sampling.enabled_for(side)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +71,23 @@ class ResegmentTask:
 
     changes: EpochChanges
     texts: Mapping[Side, Extent]
-    """The lines of each side to segment. Augmentation needs both sides."""
+    """The lines of each side to segment."""
 
     epoch: int
     first: int
     """The number of the first pair."""
+
+    links: Sequence[Array] | None
+    """The links between the words of each pair, or None if none are needed."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResegmentedBlock:
+    """The pairs of a task as an epoch has them."""
+
+    sides: Mapping[Side, EncodedSide]
+    links: Sequence[Array] | None
+    """The links between the tokens of each pair, or None if none are needed."""
 
 
 class Resegmented:
@@ -124,7 +143,10 @@ class Resegmented:
                     for side in self._changes.sides
                 }
                 source, target = sampled.get("source", plain.source), sampled.get("target", plain.target)
-                self._open[epoch] = replace(plain, source=source, target=target)
+                links = plain.links
+                if self._changes.linked:
+                    links = open_sentences(self._epoch_folder(epoch), TRAIN, LINKS)
+                self._open[epoch] = replace(plain, source=source, target=target, links=links)
             return self._open[epoch]
 
     def forget(self, epoch: int) -> None:
@@ -155,9 +177,14 @@ class Resegmented:
                 side: stack.enter_context(TokensWriter(unfinished, TRAIN, side, self._tokenizers.side(side)))
                 for side in self._changes.sides
             }
+            links = (
+                stack.enter_context(LinksWriter(unfinished, TRAIN, LINKS)) if self._changes.linked else None
+            )
             for block in self._share(self._tasks(epoch, stack)):
-                for side, encoded in block.items():
+                for side, encoded in block.sides.items():
                     writers[side].append(encoded)
+                if links and block.links is not None:
+                    links.append(block.links)
         # The dataset may have changed while its text was read.
         self._refuse_changed()
         unfinished.rename(folder)
@@ -174,13 +201,13 @@ class Resegmented:
         texts = {
             side: stack.enter_context(TextReader(folder / f"{TRAIN}.{side}")) for side in self._changes.sides
         }
-        pairs = len(self._dataset.splits[TRAIN])
-        for first in range(0, pairs, BLOCK_PAIRS):
+        split = self._dataset.splits[TRAIN]
+        word_links = split.word_links if self._changes.linked else None
+        for first in range(0, len(split), BLOCK_PAIRS):
             if self._closed.is_set():
                 raise RuntimeError("the epochs were closed while one was being segmented")
-            extents = {
-                side: text.extent(first, min(first + BLOCK_PAIRS, pairs)) for side, text in texts.items()
-            }
+            end = min(first + BLOCK_PAIRS, len(split))
+            extents = {side: text.extent(first, end) for side, text in texts.items()}
             yield ResegmentTask(
                 folder / TOKENIZERS,
                 self._tokenizers.fingerprint,
@@ -188,29 +215,36 @@ class Resegmented:
                 extents,
                 epoch,
                 first,
+                word_links.arrays(first, end) if word_links else None,
             )
 
     def _epoch_folder(self, epoch: int) -> Path:
         return self._folder / f"epoch-{epoch:06}"
 
 
-def resegment(task: ResegmentTask) -> dict[Side, EncodedSide]:
-    """Return the ids of each side of a task, after augmentation if it is set. This runs in worker
-    processes."""
+def resegment(task: ResegmentTask) -> ResegmentedBlock:
+    """Return the ids of each side of a task, after augmentation if it is set, and the links between them.
+    This runs in worker processes."""
     tokenizers, draws = _samplers(task.tokenizers, task.fingerprint, task.changes.sampling)
     lines = {side: lines_of(*extent) for side, extent in task.texts.items()}
+    links = None if task.links is None else [{*as_links(numbers)} for numbers in task.links]
     if task.changes.augment.enabled:
-        pairs = _varied(task, list(zip(lines["source"], lines["target"], strict=True)), tokenizers)
+        pairs = _varied(task, list(zip(lines["source"], lines["target"], strict=True)), links, tokenizers)
         lines = dict(zip(SIDES, map(list, zip(*pairs, strict=True)), strict=True))
-    result = {}
+    sides = {}
     for side, side_lines in lines.items():
         tokenizer = tokenizers.side(side)
         if side in draws:
             ids = map(draws[side], side_lines, _seeds(task, side, len(side_lines)))
-            result[side] = packed(ids, tokenizer)
+            sides[side] = packed(ids, tokenizer)
         else:
-            result[side] = encode_lines(tokenizer, side_lines)
-    return result
+            sides[side] = encode_lines(tokenizer, side_lines)
+    if links is None:
+        return ResegmentedBlock(sides, None)
+    texts = zip(*(lines[side] for side in SIDES), strict=True)
+    tokens = zip(*(sides[side].without_ends() for side in SIDES), strict=True)
+    between_tokens = _token_links(task.tokenizers, task.fingerprint)
+    return ResegmentedBlock(sides, [*map(between_tokens.of, texts, tokens, links)])
 
 
 def samplers(tokenizers: Tokenizers, config: SamplingConfig) -> dict[Side, Draw]:
@@ -251,6 +285,12 @@ def _annotator(folder: Path, fingerprint: str, path: str) -> Annotator:
     return Annotator(read_terms(Path(path)), tokenizers.source.prepare, tokenizers.target.prepare)
 
 
+@cache
+def _token_links(folder: Path, fingerprint: str) -> TokenLinks:
+    """Return what turns links between words into links between tokens, made once per process."""
+    return TokenLinks(loaded(folder, fingerprint))
+
+
 def _seeds(task: ResegmentTask, purpose: str, count: int) -> list[int]:
     """Return a random seed for each of `count` lines, beginning with the first line of the task.
 
@@ -262,20 +302,29 @@ def _seeds(task: ResegmentTask, purpose: str, count: int) -> list[int]:
     return seeds
 
 
-def _varied(task: ResegmentTask, pairs: Sequence[Pair], tokenizers: Tokenizers) -> list[Pair]:
+def _varied(
+    task: ResegmentTask, pairs: list[Pair], links: list[set[Link]] | None, tokenizers: Tokenizers
+) -> list[Pair]:
     """Return `pairs` in order, of which some are varied. A pair gets at most one variation. The shares in
-    [augment] are the probabilities."""
+    [augment] are the probabilities.
+
+    `links` has the links between the words of each pair. They are changed with it.
+    """
     augment = task.changes.augment
     ends = list(accumulate(augment.shares))
     symbols, masks = tokenizers.recipe.symbols, tokenizers.recipe.placeholders
     symbol_set = frozenset(symbols)
-    result: list[Pair] = []
-    for pair, seed in zip(pairs, _seeds(task, "augment", len(pairs)), strict=True):
+    for n, seed in enumerate(_seeds(task, "augment", len(pairs))):
         kind = bisect_right(ends, (seed >> 11) / 2**53)
         if kind < len(VARIATIONS):
-            pair = varied(VARIATIONS[kind], pair, Random(seed), symbol_set, masks)
+            own = changes(VARIATIONS[kind], pairs[n], Random(seed), symbol_set, masks)
         elif kind < len(ends):
             terms = _annotator(task.tokenizers, task.fingerprint, augment.terms_file)
-            pair = terms.learnt(*pair, Random(seed))
-        result.append(pair)
-    return result
+            own = terms.learnt(*pairs[n], Random(seed))
+        else:
+            continue
+        for change in own:
+            if links is not None:
+                links[n] = change.links(pairs[n], links[n])
+            pairs[n] = change.of(pairs[n])
+    return pairs

@@ -11,13 +11,12 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from nmt_cli.text.linked_words import Link
+
 Ids = NDArray[np.int64]
 Numbers = NDArray[np.float64]
-Pair = Sequence[Sequence[str]]
+WordPair = Sequence[Sequence[str]]
 """The words of the source, and those of the target. Each side has at least one."""
-
-Links = Sequence[Sequence[int]]
-"""Pairs of positions: a source word and a target word, both counted from 0."""
 
 PLAIN, SUPPORTED = 6, 4
 """The numbers of iterations without and with support by neighbours."""
@@ -46,7 +45,7 @@ class Aligner:
     """The probabilities of translations of words in both directions, learnt from a corpus. Case does not
     count."""
 
-    def __init__(self, pairs: Sequence[Pair]) -> None:
+    def __init__(self, pairs: Sequence[WordPair]) -> None:
         """Learn from `pairs` by expectation maximisation. Distances are ignored here, because verbs move
         far."""
         pairs = [pair for pair in pairs if max(map(len, pair)) <= LONGEST]
@@ -68,8 +67,8 @@ class Aligner:
                 )
             self._set_tables(counts_K)
 
-    def links(self, pair: Pair) -> Links:
-        """Return the pairs of words that are translations of each other."""
+    def links(self, pair: WordPair) -> list[Link]:
+        """Return the positions of words that are translations of each other, source first."""
         if max(map(len, pair)) > LONGEST:
             return []
         ids = [*map(self._ids, (0, 1), pair)]
@@ -78,8 +77,8 @@ class Aligner:
         row_ST[self._keys_K[row_ST] != keys_ST] = 0
         places_S, places_T = ((np.arange(len(side)) + 0.5) / len(side) for side in ids)
         weight_ST = 1 / (1 + DISTANCE * np.abs(places_S[:, None] - places_T))
-        links: Links = np.argwhere(self._agreed(ids, row_ST, weight_ST, True) >= LINKED).tolist()
-        return links
+        linked = np.argwhere(self._agreed(ids, row_ST, weight_ST, True) >= LINKED)
+        return [(source, target) for source, target in linked.tolist()]
 
     def _ids(self, side: int, words: Sequence[str]) -> Ids:
         return np.array([self._numbers[side].get(word.lower(), 0) for word in words], np.int64)

@@ -26,9 +26,10 @@ from nmt_cli.data.dataset import TRAIN, side_path
 from nmt_cli.data.encode import EncodedSide, TokensWriter, encode_lines
 from nmt_cli.data.preprocessing.job import Input, PreprocessJob
 from nmt_cli.errors import UserError
+from nmt_cli.text.linked_words import Pair
 from nmt_cli.text.tokenizer import SIDES, Side
 from nmt_cli.text.tokenizers import Tokenizers
-from nmt_cli.text.variation import Pair, varied
+from nmt_cli.text.variation import varied
 
 BLOCK_PAIRS = 1000
 UNKNOWNS = "unknown subwords"

@@ -122,7 +122,9 @@ def _resegmented(run: TrainingRun, folder: Path, planner: bool) -> Resegmented |
     return Resegmented(
         run.dataset,
         run.tokenizers,
-        EpochChanges(config.sampling, config.augment, config.training.seed),
+        EpochChanges(
+            config.sampling, config.augment, config.training.seed, bool(config.training.guided_alignment)
+        ),
         folder,
         workers=max(available_cores() // CORES_PER_WORKER, 1) if planner else 0,
     )

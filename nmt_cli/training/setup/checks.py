@@ -46,11 +46,20 @@ def validation_can_be_watched(run: TrainingRun) -> None:
 
 
 def alignments_exist(run: TrainingRun) -> None:
-    """Refuse guided alignment on a dataset without alignments."""
-    if run.config.training.guided_alignment and run.train_set.links is None:
+    """Refuse guided alignment on a dataset without alignments, or whose alignments can't follow [sampling]
+    and [augment]."""
+    config = run.config
+    if not config.training.guided_alignment:
+        return
+    if run.train_set.links is None:
         raise UserError(
             f"{run.dataset.folder} has no alignments for training.guided_alignment. Make it again with "
             "--set corpus.align=true."
+        )
+    if (config.sampling.enabled or config.augment.enabled) and run.train_set.word_links is None:
+        raise UserError(
+            f"{run.dataset.folder} was made by an older version, without the links between words that "
+            "training.guided_alignment needs if [sampling] or [augment] changes the text. Make it again."
         )
 
 
