@@ -27,7 +27,11 @@ class CorpusConfig(Section):
     """Column or field with a quality score of the pair. `filter.min_score` and the choice among pairs with an
     equal side use it. "" means no scores."""
 
+    alignment_column: str = ""
+    """Column or field with the word alignment of the training pair, in the format of `alignments`."""
+
     @property
     def columns(self) -> tuple[str, ...]:
         """The names or numbers of all columns that are set."""
-        return tuple(filter(None, (self.source_column, self.target_column, self.score_column)))
+        names = self.source_column, self.target_column, self.score_column, self.alignment_column
+        return tuple(filter(None, names))

@@ -89,6 +89,18 @@ class Corpus:
         """True if the corpus has columns, and the settings name one with scores."""
         return self.has_columns and bool(self.config.score_column)
 
+    @property
+    def has_alignments(self) -> bool:
+        """True if the corpus has columns, and the settings name one with word alignments."""
+        return self.has_columns and bool(self.config.alignment_column)
+
+    def alignments(self, size: int) -> Iterator[bytes]:
+        """Yield the word alignment of each pair from the column that the settings name, `size` at once."""
+        # They are read like targets, because they have to be found in the same rows.
+        config = replace(self.config, target_column=self.config.alignment_column, score_column="")
+        for block in replace(self, config=config).blocks(size):
+            yield from block.targets
+
     def count(self) -> int:
         """Return the number of pairs.
 

@@ -138,8 +138,8 @@ class CorporaConfig(CorpusConfig):
     """Training pairs to draw as a test set. See valid_size."""
 
     align: bool = setting(False, everyday=True)
-    """Align the words of the training pairs. training.guided_alignment needs alignments. Corpora with a file
-    in `alignments` are not aligned."""
+    """Align the words of the training pairs. training.guided_alignment needs alignments. Corpora with
+    `alignments` or an `alignment_column` are not aligned."""
 
     alignments: tuple[str, ...] = ()
     """A file of word alignments for each training corpus. The order is that of the corpora, and "" is no
@@ -151,7 +151,12 @@ class CorporaConfig(CorpusConfig):
     @property
     def aligns(self) -> bool:
         """True if the dataset gets alignments."""
-        return self.align or any(self.alignments)
+        return self.align or self.given_alignments
+
+    @property
+    def given_alignments(self) -> bool:
+        """True if files or columns of the user have alignments."""
+        return any(self.alignments) or bool(self.alignment_column)
 
     @property
     def drawn(self) -> dict[Literal["valid", "test"], int]:

@@ -38,7 +38,7 @@ PHARAOH = re.compile(rb"\s*(%b)*" % LINK.pattern)
 def write_alignments(run: Run, tokenizers: Tokenizers, folder: Path, counts: Sequence[int]) -> None:
     """Write the links of the training set to the dataset `folder`, between words and between tokens.
 
-    `counts` has the number of pairs of each corpus. A corpus without a file of links is aligned if
+    `counts` has the number of pairs of each corpus. A corpus without a file or column of links is aligned if
     corpus.align is set, and otherwise has no links. Raise `UserError` for a damaged file, or a link to a word
     that does not exist.
     """
@@ -58,7 +58,7 @@ def _linked(
     numbers, pairs = mapped_array(run.work / KEPT), enumerate(_lines(folder))
     aligner = _learned(folder, sides, run) if run.config.corpus.align else None
     for item, count in zip(run.training, counts, strict=True):
-        given = enumerate(raw_files.lines(item.alignments), start=1) if item.alignments else None
+        given = enumerate(lines, start=1) if (lines := _given(item)) else None
         for number, pair in islice(pairs, count):
             if given:
                 yield pair, _parsed(next(one for one in given if one[0] == numbers[number]), pair, item)
@@ -66,6 +66,13 @@ def _linked(
                 yield pair, aligner.links([_words(line) for line in pair]) if aligner else []
             if number % BLOCK_PAIRS == 0:
                 run.progress("aligning", number, len(numbers))
+
+
+def _given(item: Input) -> Iterator[bytes] | None:
+    """Return the links of each pair of a corpus in Pharaoh's format. Return None if the user gives none."""
+    if item.corpus.has_alignments:
+        return item.corpus.alignments(BLOCK_PAIRS)
+    return raw_files.lines(item.alignments) if item.alignments else None
 
 
 def _learned(folder: Path, sides: Sequence[Sentences], run: Run) -> Aligner:
@@ -101,8 +108,12 @@ def _parsed(numbered: tuple[int, bytes], pair: Pair, item: Input) -> list[Link]:
     links = [(int(source) + tags, int(target)) for source, target in LINK.findall(line)]
     exist = all(source < len(words[0]) and target < len(words[1]) for source, target in links)
     if not exist or not PHARAOH.fullmatch(line):
+        line_name = f"{item.alignments} line {number:,}"
+        if item.corpus.has_alignments:
+            column = item.corpus.config.alignment_column
+            line_name = f"{item.corpus.location('target', number)}: the {column} column"
         raise UserError(
-            f'{item.alignments} line {number:,} must have links such as "0-0 1-2" between the '
+            f'{line_name} must have links such as "0-0 1-2" between the '
             f"{len(words[0]) - tags} and {len(words[1])} words of the prepared text, source first. "
             "Correct the line, or leave it empty."
         )

@@ -21,7 +21,7 @@ from nmt_cli.setting_values import toml_literal
 from nmt_cli.text.variation import VARIATIONS, Variation
 
 LINES_AT_ONCE = 1000
-COLUMNS = ("source_column", "target_column", "score_column")
+COLUMNS = ("source_column", "target_column", "score_column", "alignment_column")
 
 Part = Role | Literal["held out"]
 """The role of a corpus. A held-out corpus only names pairs that the training set must not have."""
@@ -159,9 +159,14 @@ def find_inputs(job: PreprocessJob, spool_folder: Callable[[], Path]) -> list[In
 
 
 def _refuse_other_lines(item: Input) -> None:
-    """Raise `UserError` unless the alignments of `item`, if it has any, are a file with a line for each
-    pair."""
+    """Raise `UserError` unless the alignments of `item`, if it has any, are a file with a line for each pair,
+    or a column."""
     path = item.alignments
+    if path and item.corpus.has_alignments:
+        raise UserError(
+            f"{item.corpus.source} has its alignments in corpus.alignment_column, and in {path} of "
+            "corpus.alignments. Leave one out."
+        )
     if path and not path.is_file():
         raise UserError(f"corpus.alignments: {path} does not exist or is not a file. Check the path.")
     if path and raw_files.count_lines(path) != item.pairs:

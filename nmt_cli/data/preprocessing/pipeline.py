@@ -99,9 +99,10 @@ def preprocess(job: PreprocessJob, out: Path, workers: int, overwrite: bool, pro
     recover(out)
     refuse_other_files(out, "dataset", MANIFEST)
     plan = reuse.plan(job)
-    if any(job.config.corpus.alignments) and plan.recipe.placeholders:
+    if job.config.corpus.given_alignments and plan.recipe.placeholders:
+        name = "alignments" if any(job.config.corpus.alignments) else "alignment_column"
         raise UserError(
-            "corpus.alignments counts words, but placeholder symbols replace some. Set corpus.align instead."
+            f"corpus.{name} counts words, but placeholder symbols replace some. Set corpus.align instead."
         )
     progress("reading", 0, 0)
     with ExitStack() as stack:

@@ -1,5 +1,6 @@
 """Alignments follow their pairs through cleaning, and become links between tokens."""
 
+import json
 from itertools import pairwise, product
 from pathlib import Path
 
@@ -160,3 +161,41 @@ def test_links_that_do_not_match_their_offsets_are_damage(tmp_path: Path, make: 
     write_manifest(tmp_path / "out", manifest)
     with pytest.raises(UserError, match=r"train\.links\.offsets\.npy ranges from"):
         verify(open_dataset(tmp_path / "out"))
+
+
+@pytest.mark.parametrize("form", ["tsv", "tsv without names", "jsonl"])
+def test_a_column_links_the_tokens_of_its_pairs(tmp_path: Path, make: Make, form: str) -> None:
+    rows = [(*pair, line) for pair, line in zip(PAIRS, LINES, strict=True)]
+    path, name = tmp_path / f"c.{form.split()[0]}", "3" if "without" in form else "links"
+    if form == "jsonl":
+        records = [{"en": source, "de": target, "links": links} for source, target, links in rows]
+        path.write_text("".join(f"{json.dumps(record)}\n" for record in records))
+    else:
+        head = [] if "without" in form else [("en", "de", "links")]
+        path.write_text("".join("\t".join(row) + "\n" for row in [*head, *rows]))
+    make(tmp_path / "out", [str(path)], f"corpus.alignment_column={name}", "filter.max_words=3")
+    kept = [0, 2, 3, 4]
+    assert linked(tmp_path / "out") == [spread(*PAIRS[number], LINES[number]) for number in kept]
+
+
+def test_a_wrong_column_of_links_is_named(tmp_path: Path, make: Make, write_pairs: WritePairs) -> None:
+    path = tmp_path / "c.tsv"
+    path.write_text("en\tde\tlinks\na b\tx y\t0-0\na b\tx y\t0-2\n")
+    column = "corpus.alignment_column=links"
+    assert refusal(make, tmp_path / "out", [str(path)], column) == (
+        f'{path} line 3: the links column must have links such as "0-0 1-2" between the 2 and 2 words of the '
+        "prepared text, source first. Correct the line, or leave it empty."
+    )
+    file = file_of(tmp_path / "c.align", ["", ""])
+    assert refusal(make, tmp_path / "out", [str(path)], column, f'corpus.alignments=["{file}"]') == (
+        f"{path} has its alignments in corpus.alignment_column, and in {file} of corpus.alignments. "
+        "Leave one out."
+    )
+    text = write_pairs(tmp_path / "text", PAIRS)
+    assert refusal(make, tmp_path / "out", [text], column).startswith(
+        "corpus.alignment_column is 'links', but no corpus has columns."
+    )
+    assert refusal(make, tmp_path / "out", [str(path)], column, "tokenizer.placeholders=2") == (
+        "corpus.alignment_column counts words, but placeholder symbols replace some. "
+        "Set corpus.align instead."
+    )
