@@ -109,6 +109,10 @@ REMOVED: Mapping[str, Removed] = {
     ),
     "search.tokens": Removed("a batch has 16,384 source tokens. Lower search.rows to make it smaller"),
     "search.graphs": Removed("every step launches its GPU kernels one by one"),
+    "input.window": Removed("translation reads up to 8,192 lines ahead of its output"),
+    "input.least_confidence": Removed(
+        "no translation is flagged for its confidence. --format json has that of each line", 0.0
+    ),
     "input.most_unknown": Removed("a warning reports that more than a tenth of the tokens is unknown"),
     "output.trees": Removed(
         "parses are linearised. Use recipes/parsing to write them in brackets", "linearised"

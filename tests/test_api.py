@@ -34,7 +34,14 @@ from nmt_cli.model.config import ModelConfig
 
 PATIENCE = 60.0
 linux = pytest.mark.skipif(sys.platform != "linux", reason="threads have their own processes only on Linux")
-SMALL_WINDOW = TranslateConfig(input=InputConfig(window=40))
+
+
+@pytest.fixture(scope="module")
+def small_window() -> Iterator[None]:
+    """Let models read at most 40 lines ahead."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("nmt_cli.translation.stream.WINDOW", 40)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -44,8 +51,8 @@ def folder(made_models: Path) -> Path:
 
 
 @pytest.fixture(scope="module", params=[1, 2], ids=["one thread", "two processes"])
-def model(folder: Path, request: pytest.FixtureRequest) -> Iterator[Model]:
-    with load(folder, device="cpu", threads=request.param, config=SMALL_WINDOW) as loaded:
+def model(folder: Path, request: pytest.FixtureRequest, small_window: None) -> Iterator[Model]:
+    with load(folder, device="cpu", threads=request.param) as loaded:
         yield loaded
 
 
@@ -612,6 +619,7 @@ def test_importing_the_api_loads_nothing_heavy() -> None:
     assert not set(result.stdout.split()) & {"torch", "numpy", "click", "rich", "sentencepiece"}
 
 
+@pytest.mark.usefixtures("small_window")
 def test_alignments_are_right_while_the_same_weights_translate(folder: Path) -> None:
     """Use one thread: its worker shares the modules of this process."""
     done = threading.Event()
@@ -620,7 +628,7 @@ def test_alignments_are_right_while_the_same_weights_translate(folder: Path) -> 
         while not done.is_set():
             yield "hgfedcba" * 4
 
-    with load(folder, device="cpu", threads=1, config=SMALL_WINDOW) as model, ThreadPoolExecutor(1) as pool:
+    with load(folder, device="cpu", threads=1) as model, ThreadPoolExecutor(1) as pool:
         pending = pool.submit(lambda: sum(1 for _ in model.stream(endless())))
         results = [model.align([("abcd", "abcd")])[0].links for _ in range(20)]
         done.set()

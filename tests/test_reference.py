@@ -73,7 +73,7 @@ def test_a_generated_page_is_up_to_date(name: str) -> None:
         (
             "nmt translate --format json",
             ["cli/reports/translation_output.py"],
-            "empty looping copied length short markup terms unsure",
+            "empty looping copied length short markup terms",
         ),
         ("nmt score --json", ["cli/reports/score_tables.py"], ""),
         ("filter-report.json", ["data/cleaning/filter_report.py"], ""),

@@ -150,7 +150,7 @@ class Model:
 
     def stream(self, lines: Iterable[str], search: SearchConfig | None = None) -> Iterator[str]:
         """Yield the best translation of each line in order, each as soon as finished. A thread reads `lines`,
-        up to `input.window` lines ahead. Raises errors like `translate`, those of `lines` after the last.
+        up to 8,192 lines ahead. Raises errors like `translate`, those of `lines` after the last.
 
         >>> for text in model.stream(line for line in ("abc", "de")):
         ...     print(text)

@@ -43,19 +43,6 @@ class InputConfig(Section):
     prefix: bool = setting(False, everyday=True)
     """Lines may have a tab and the translation's beginning."""
 
-    least_confidence: float = setting(0.0, Bounds(least=0, most=1))
-    """Flag translations with less confidence, from 0 to 1.
-
-    The confidence is the geometric mean of the token probabilities. If nmt average-checkpoints --select wrote
-    the model, it is the probability that the translation is good, learnt from the validation set.
-    """
-
-    window: int = setting(8192, Bounds(least=1, most=1_000_000))
-    """Maximum number of lines between input and output.
-
-    Of the waiting lines, the longest are translated first.
-    """
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BeamConfig(Section):

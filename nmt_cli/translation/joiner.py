@@ -61,8 +61,7 @@ class Joiner:
         shares: Shares = ()
         if candidates and line.sentences[0].aligned:
             candidates, shares = self._aligned(line, candidates)
-        confidence = self._confidence(line, candidates)
-        raised = self._flags(line, candidates, confidence)
+        raised, confidence = self._flags(line, candidates), self._confidence(line, candidates)
         return Translation(line, candidates, raised, False, shares, confidence)
 
     def _candidate(self, line: Line, parts: Sequence[Hypothesis]) -> Candidate:
@@ -109,7 +108,7 @@ class Joiner:
         probability = candidates[0].probability
         return self.calibration(probability) if self.calibration else probability
 
-    def _flags(self, line: Line, candidates: Sequence[Candidate], confidence: float) -> Sequence[Flag]:
+    def _flags(self, line: Line, candidates: Sequence[Candidate]) -> Sequence[Flag]:
         """Return the signs that the best of `candidates` is wrong, or that there is none."""
         raised: list[Flag] = []
         if line.sentences:
@@ -120,6 +119,4 @@ class Joiner:
             pairs = zip(line.sentences, parts, strict=False)
             forced = [score for sentence, part in pairs if sentence.terms for score in part.token_scores]
             raised += terms_flag(forced)
-        if confidence < self.config.least_confidence:
-            raised.append("unsure")
         return (*raised,)

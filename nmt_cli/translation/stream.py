@@ -15,6 +15,10 @@ from nmt_cli.translation.translator import Translator
 from nmt_cli.translation.workers.queue import RequestQueue
 from nmt_cli.translation.workers.request import Request
 
+WINDOW = 8192
+"""Maximum number of lines between input and output. Workers take the longest of the waiting lines first, so
+that sentences of a batch have similar lengths. More lines need more memory."""
+
 SHORT_CHARACTERS = 2000
 """Maximum number of characters to read and join in the event loop itself, which takes less than 1 ms per
 sentence. Threads would compete with the event loop and slow it down under many requests."""
@@ -29,7 +33,7 @@ def stream(
 ) -> Iterator[Translation]:
     """Yield the translation of each of `lines` in order, as soon as the workers of `queue` finish the line.
 
-    A thread reads `lines`, at most `input.window` ahead of the output. Call `before_waiting` before waiting
+    A thread reads `lines`, at most `WINDOW` ahead of the output. Call `before_waiting` before waiting
     for a translation. Closing the generator drops the remaining lines.
 
     Raise errors of the scorer at once, an error of workers after the finished lines before it, and an error
@@ -57,7 +61,7 @@ def _opened(
 ) -> Request:
     """Return a new request in `queue`. `on_change` is called as in `RequestQueue.open`."""
     search = searched(options.search, translator.scorer)
-    return queue.open(search, translator.config.input.window, on_change)
+    return queue.open(search, WINDOW, on_change)
 
 
 def _block(
@@ -76,7 +80,7 @@ def _block(
     """
     limit, following = 1, poll
     if isinstance(translator.scorer, CommandScorer):
-        limit, following = translator.config.input.window, wait
+        limit, following = WINDOW, wait
     elif translator.scorer:
         limit = max(1, BLOCK // options.search.slots)
     block = [done] if (done := wait()) else []

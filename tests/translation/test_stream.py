@@ -13,7 +13,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nmt_cli.decoding.config import InputConfig, SearchConfig
+from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.decoding.search.hypotheses import Sentence
 from nmt_cli.engine.decoder import Decoder
 from nmt_cli.engine.search import Done, EngineSearch
@@ -47,9 +47,13 @@ def streamed(copier: Loaded) -> Streamed:
         search: SearchConfig = GREEDY.search,
         scorer: Scorer | None = None,
     ) -> Iterator[Translation]:
-        config = replace(GREEDY, input=InputConfig(window=window), search=search)
+        config = replace(GREEDY, search=search)
         translator = Translator(copier.translator.tokenizers, copier.models, config, scorer=scorer)
-        with closing(Workers([lambda: copier.decoder] * workers, "fork")) as pool:
+        with (
+            pytest.MonkeyPatch.context() as patch,
+            closing(Workers([lambda: copier.decoder] * workers, "fork")) as pool,
+        ):
+            patch.setattr("nmt_cli.translation.stream.WINDOW", window)
             yield from stream(translator, translator.options(), pool.queue, lines, before_waiting)
 
     return streamed

@@ -220,17 +220,10 @@ def test_confidence_does_not_depend_on_the_rest_of_the_batch(copier: Loaded) -> 
     assert [one.confidence for one in together] == pytest.approx([one.confidence for one in alone], abs=1e-5)
 
 
-def test_a_translation_with_too_little_confidence_has_a_flag(copier: Loaded) -> None:
-    strict = translator(copier, least_confidence=1.0)
-    (one, empty) = strict.translate(copier.decoder, ["ab", ""])
-    assert ("unsure" in one.flags) == (one.confidence < 1)
-    assert not empty.flags
-
-
-def test_a_skipped_line_has_no_confidence_and_that_flag(copier: Loaded) -> None:
-    skipping = translator(copier, too_long="skip", least_confidence=0.5)
+def test_a_skipped_line_has_no_confidence(copier: Loaded) -> None:
+    skipping = translator(copier, too_long="skip")
     (skipped,) = skipping.translate(copier.decoder, ["a" * 400])
-    assert (skipped.candidates, skipped.confidence, skipped.flags) == ([], 0.0, ("unsure",))
+    assert (skipped.candidates, skipped.confidence, skipped.flags) == ([], 0.0, ())
 
 
 def test_a_line_of_which_the_subword_model_leaves_nothing_stays_empty(

@@ -13,7 +13,7 @@ from nmt_cli.text.languages.sentence_splitting import sentences
 from nmt_cli.text.placeholders import PLACEHOLDER
 from nmt_cli.translation.checks.notes import Noted
 
-Flag = Literal["empty", "looping", "copied", "length", "short", "markup", "terms", "unsure"]
+Flag = Literal["empty", "looping", "copied", "length", "short", "markup", "terms"]
 
 SIGNS: dict[Flag, tuple[str, str]] = {
     "empty": (
@@ -34,10 +34,6 @@ SIGNS: dict[Flag, tuple[str, str]] = {
     "terms": (
         "has a glossary term that the model would not write, which may damage the sentence (check it)",
         "have a glossary term that the model would not write, which may damage the sentence (check them)",
-    ),
-    "unsure": (
-        "has less confidence than input.least_confidence",
-        "have less confidence than input.least_confidence",
     ),
 }
 

@@ -22,6 +22,7 @@ from nmt_cli.errors import UserError
 from nmt_cli.scoring.command import CommandScorer
 from nmt_cli.scoring.neural.comet import Comet
 from nmt_cli.scoring.neural.network import Network
+from nmt_cli.translation import stream
 from nmt_cli.translation.lines import FinishedLine
 from nmt_cli.translation.loading import Loaded
 from nmt_cli.translation.text import consensus
@@ -209,9 +210,12 @@ async def collected(model: Model) -> list[str]:
     return [one.text async for one in model.atranslations(TEXTS)]
 
 
-def test_a_command_starts_once_for_a_window_of_lines(made_models: Path, tmp_path: Path) -> None:
+def test_a_command_starts_once_for_a_window_of_lines(
+    made_models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream, "WINDOW", 100)
     command = CommandScorer(f"echo >>{shlex.quote(str(tmp_path / 'starts'))}; {LENGTHS}", 60)
-    config = TranslateConfig(search=SEARCH, input=InputConfig(window=100))
+    config = TranslateConfig(search=SEARCH)
     texts = [f"{number} ab" for number in range(150)]
     with load(made_models / "copies", device="cpu", threads=2, config=config, scorer=command) as model:
         assert [one.line.raw for one in model.translations(iter(texts))] == texts
