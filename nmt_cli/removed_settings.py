@@ -58,7 +58,13 @@ REMOVED: Mapping[str, Removed] = {
     "schedule.decay": Removed("plateau halves the learning rate", 0.5),
     "schedule.patience": Removed("plateau waits for three validations without improvement", 3),
     "checkpoints.every_minutes": Removed(
-        "checkpoints.every_steps and every_epochs replace the ten minutes between checkpoints", 10.0
+        "checkpoints.every_steps replaces the ten minutes between checkpoints", 10.0
+    ),
+    "checkpoints.every_epochs": Removed(
+        "checkpoints.every_steps saves by steps. --dry-run prints the steps of an epoch", 0
+    ),
+    "validation.every_epochs": Removed(
+        "validation.every_steps validates by steps. --dry-run prints the steps of an epoch", 0
     ),
     "model.embedding_dropout": Removed(
         "model.residual_dropout drops embeddings too, as in the paper",

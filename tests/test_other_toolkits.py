@@ -213,18 +213,21 @@ def test_an_option_named_like_a_setting_suggests_it(command: str) -> None:
         ("train --arch transformer", "did you mean --preset vaswani2017-base?"),
         ("train --arch lstm", "did you mean --preset?"),
         ("train --weight-decay 0.1", "--set optimizer.kind=adamw --set optimizer.weight_decay=0.1?"),
-        ("train --validate-interval 2", "did you mean --set validation.every_epochs=2?"),
-        ("train --save-interval 2", "did you mean --set checkpoints.every_epochs=2?"),
-        ("train --keep-last-epochs 3", "--set checkpoints.every_epochs=1 --set checkpoints.keep_last=3?"),
+        ("train --validate-interval 2", "--validate-every N counts steps. --dry-run prints the steps of an"),
+        ("train --save-interval 2", "--save-every N counts steps. --dry-run prints the steps of an epoch."),
+        ("train --keep-last-epochs 3", "did you mean --set checkpoints.keep_last=3?"),
         ("train --no-epoch-checkpoints", "did you mean --set checkpoints.keep_last=1?"),
-        ("train --valid-freq 1e", "steps, --set validation.every_epochs=N counts epochs."),
+        ("train --valid-freq 1e", "--validate-every N counts steps. --dry-run prints the steps of an epoch."),
         ("train --after 10e", "--max-steps N counts steps, --set training.max_epochs=N counts epochs."),
         (
             "train --after-batches 10Ku",
             "did you mean --max-steps VALUE? training.max_steps must be a whole number",
         ),
         ("train --stop-time-hours 24", "did you mean --set training.max_hours=24?"),
-        ("train --save_strategy epoch", "steps, --set checkpoints.every_epochs=N counts epochs."),
+        (
+            "train --save_strategy epoch",
+            "--save-every N counts steps. --dry-run prints the steps of an epoch.",
+        ),
         ("train --every-steps 9", "did you mean --validate-every 9 or --save-every 9?"),
         ("train --freeze-encoder", "did you mean --set 'start.freeze=[\"encoder.*\"]'?"),
         (
@@ -309,7 +312,7 @@ def test_every_command_of_the_table_exists() -> None:
             ": --batch-tokens (batch.tokens) counts real tokens of a whole step: nmt help from-other-toolkits"
             " converts.",
         ),
-        ("training.keep_last_epochs", "did you mean checkpoints.every_epochs=1 and checkpoints.keep_last?"),
+        ("training.keep_last_epochs", "did you mean checkpoints.keep_last?"),
         (
             "training.quantize_bits",
             ": not available: nmt translate --precision int8 needs no training for it.",

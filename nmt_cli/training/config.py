@@ -15,15 +15,6 @@ from nmt_cli.text.config import AugmentConfig, SamplingConfig
 ValidationMetric = Literal[Metric, "nll", "comet"]
 
 
-def refuse_two_units(section: object, *names: str) -> None:
-    """Raise `UserError` if two of `names`, intervals in different units, are neither default nor 0."""
-    given = [
-        f"{name}={getattr(section, name)}" for name in changed(section, *names) if getattr(section, name)
-    ]
-    if len(given) > 1:
-        raise UserError(f"{given[1]} has no effect with {given[0]}. Leave one of them out.")
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LossConfig(Section):
     """The loss that training minimises."""
@@ -186,10 +177,6 @@ class ValidationConfig(Section):
     every_steps: int = setting(1000, Bounds(least=0))
     """Steps between validations. 0 for none. The last step validates too."""
 
-    every_epochs: int = setting(0, Bounds(least=0))
-    """Epochs between validations, each at the end of an epoch. 0 validates by steps. The last step validates
-    too."""
-
     metric: ValidationMetric = setting("bleu", kind="whole run", everyday=True)
     """Metric of the best checkpoint, on the first validation set. Patience and plateau watch it too. Comet
     needs validation.metric_model."""
@@ -214,7 +201,6 @@ class ValidationConfig(Section):
         check(self)
         if self.metric == "comet" and not self.metric_model:
             raise UserError("metric=comet needs the folder of a COMET model. Set metric_model.")
-        refuse_two_units(self, "every_epochs", "every_steps")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -227,20 +213,11 @@ class CheckpointConfig(Section):
     every_steps: int = setting(0, Bounds(least=0))
     """Steps between checkpoints. 0 saves by minutes. The last step always saves."""
 
-    every_epochs: int = setting(0, Bounds(least=0))
-    """Epochs between checkpoints, each at the end of an epoch. 0 saves by minutes. The last step always
-    saves."""
-
     keep_last: int = setting(5, Bounds(least=1), everyday=True)
-    """Keep this many newest checkpoints. With checkpoints.every_epochs=1, they are those of the last
-    epochs."""
+    """Keep this many newest checkpoints."""
 
     keep_best: int = setting(1, Bounds(least=0))
     """Keep this many best checkpoints, by validation.metric. They are saved when they are found."""
-
-    def __post_init__(self) -> None:
-        check(self)
-        refuse_two_units(self, "every_epochs", "every_steps")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -307,10 +284,10 @@ class TrainConfig:
     def __post_init__(self) -> None:
         """Raise `UserError` for patience or plateaus without validation, and linear or cosine with
         max_epochs. Refuse sentences longer than the positions."""
-        if self.watches and not (self.validation.every_steps or self.validation.every_epochs):
+        if self.watches and not self.validation.every_steps:
             raise UserError(
                 "validation.patience and the plateau schedule have nothing to watch without validation. "
-                "Set validation.every_steps or validation.every_epochs."
+                "Set validation.every_steps."
             )
         if self.schedule.kind in ("linear", "cosine") and self.training.max_epochs:
             raise UserError(

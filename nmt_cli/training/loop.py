@@ -55,7 +55,7 @@ class Loop:
                     refuse_no_steps(self.trainer.config, first_step, batch.epoch)
                 # After a stop, there may be no time to validate. `_end` does both after the last step.
                 if stepped and not requests & STOP and not self.limits.reached(batch.epoch):
-                    self._validate_and_save(batch.epoch, requests)
+                    self._validate_and_save(requests)
                 # The ranks agreed on the requests after the last step, so all stop before the same step.
                 if requests & STOP or self._is_over(batch.epoch, requests):
                     break
@@ -107,16 +107,11 @@ class Loop:
         if lines := self.recorder.flush(self.loader.waited):
             self.limits.refuse_divergence(lines)
 
-    def _validate_and_save(self, next_epoch: int, requests: int) -> None:
-        """Validate and save after the last step, if an interval has ended or a request asks for it.
-
-        next_epoch: the epoch of the next batch. If it is above that of the last step, the last step ended
-            an epoch.
-        requests: what the ranks agreed on after the last step.
-        """
-        epochs = next_epoch if next_epoch > self.position.epoch else 0
-        is_among_best = self.validator.due(epochs) and self._validate()
-        if is_among_best or self.limits.save_due(requests, epochs, self.saver.begun):
+    def _validate_and_save(self, requests: int) -> None:
+        """Validate and save after the last step, if an interval has ended or a request asks for it. The ranks
+        agreed on `requests` after that step."""
+        is_among_best = self.validator.due and self._validate()
+        if is_among_best or self.limits.save_due(requests, self.saver.begun):
             self._try_to_save()
 
     def _validate(self) -> bool:

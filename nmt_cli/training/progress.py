@@ -16,7 +16,7 @@ SAVE, STOP, TIME_UP = 1, 2, 4
 """Requests of a rank to all ranks, as bits for `Group.agree`."""
 
 SAVE_MINUTES = 10
-"""Minutes between checkpoints without an interval in steps or epochs. The paper's base model has ten."""
+"""Minutes between checkpoints without an interval in steps. The paper's base model has ten."""
 
 GIVE_UP_AFTER = 10
 """A run ends after this many steps in a row that were left out because loss or gradient were not finite."""
@@ -177,18 +177,15 @@ def refuse_no_steps(config: TrainConfig, step: int, next_epoch: int, seconds: fl
         )
 
 
-def interval_ended(config: ValidationConfig | CheckpointConfig, step: int, epochs: int) -> bool:
-    """Return whether an interval of `config` in epochs or steps ended with `step`. `epochs` is the number of
-    complete epochs if the step was the last of one, else 0."""
-    if config.every_epochs:
-        return epochs > 0 and epochs % config.every_epochs == 0
+def interval_ended(config: ValidationConfig | CheckpointConfig, step: int) -> bool:
+    """Return whether an interval of `config` ended with `step`."""
     return step > 0 and config.every_steps > 0 and step % config.every_steps == 0
 
 
 def interval_in_words(config: ValidationConfig | CheckpointConfig) -> str:
-    """Return the interval of `config` with its unit, such as "every 2 epochs". Return "" if it is 0."""
+    """Return the interval of `config` with its unit, such as "every 2 steps". Return "" if it is 0."""
     minutes = SAVE_MINUTES if isinstance(config, CheckpointConfig) else 0
-    for number, unit in (config.every_epochs, "epoch"), (config.every_steps, "step"), (minutes, "minute"):
+    for number, unit in (config.every_steps, "step"), (minutes, "minute"):
         if number:
             return f"every {unit}" if number == 1 else f"every {number:,.10g} {unit}s"
     return ""
@@ -219,24 +216,20 @@ class Limits:
         """
         requests = STOP if self.stop_wanted() else 0
         if first:
-            config = self.config.checkpoints
-            by_minutes = not (config.every_steps or config.every_epochs)
+            by_minutes = not self.config.checkpoints.every_steps
             requests |= SAVE if by_minutes and unsaved > 60 * SAVE_MINUTES else 0
             requests |= TIME_UP if self.clock.time_is_up else 0
         return requests
 
-    def save_due(self, requests: int, epochs: int, begun: int) -> bool:
+    def save_due(self, requests: int, begun: int) -> bool:
         """Return whether to save after this step: if `requests` has `SAVE`, or if an interval of checkpoints
-        has ended.
-
-        epochs: as for `interval_ended`.
-        begun: the step of the latest save, which is not saved again.
+        has ended. `begun` is the step of the latest save, which is not saved again.
 
         If requests are `late`, the first one after a save was made before it, and does not count.
         """
         step = self.position.step
         requested = bool(requests & SAVE) and not (self.late and begun == step - 1)
-        return begun != step and (requested or interval_ended(self.config.checkpoints, step, epochs))
+        return begun != step and (requested or interval_ended(self.config.checkpoints, step))
 
     def refuse_divergence(self, lines: Sequence[Mapping[str, Any]]) -> None:
         """Count in the position how many of the latest steps in a row were left out. Raise `UserError` from

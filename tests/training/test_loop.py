@@ -114,44 +114,25 @@ def test_validation_is_at_its_steps_and_at_the_last(go: Go, run: Path) -> None:
     assert (state["step"], list(state["scores"])) == (5, ["2", "4", "5"])
 
 
-BY_EPOCHS = ("validation.every_epochs=1", "checkpoints.every_epochs=2", "batch.tokens=2000")
-
-
 def ends_of_epochs(run: Path) -> list[int]:
     """Return the last step of each epoch in the log, the unfinished one left out."""
     epochs = {line["epoch"]: line["step"] for line in lines_of(run) if "valid" not in line}
     return [step for epoch, step in epochs.items() if epoch < max(epochs)]
 
 
-def test_validations_and_checkpoints_are_at_the_ends_of_epochs(go: Go, run: Path) -> None:
-    keep = ("checkpoints.keep_last=2", "checkpoints.keep_best=0")
-    _, events = go(*BY_EPOCHS, *keep, "training.max_epochs=5", "training.max_steps=1000")
-    ends = [*ends_of_epochs(run), max(steps_of(run))]
-    assert len(ends) == 5
-    assert of_kind(Validated, events) == ends
-    assert of_kind(Saved, events) == [ends[1], ends[3], ends[4]]
-    assert list(checkpoints(run)) == [ends[3], ends[4]]
-
-
-def test_a_last_step_inside_an_epoch_validates_and_saves(go: Go, run: Path) -> None:
-    _, events = go(*BY_EPOCHS, "checkpoints.keep_best=0", "training.max_steps=5")
-    (end,) = ends_of_epochs(run)
-    assert end < 4
-    assert of_kind(Validated, events) == [end, 5]
-    assert of_kind(Saved, events) == [5]
-
-
 def test_a_run_stopped_anywhere_near_the_end_of_an_epoch_continues_as_if_it_were_not(
     go: Go, tmp_path: Path
 ) -> None:
-    settings = (*BY_EPOCHS, "model.residual_dropout=0.3", "training.max_steps=8")
+    epochs = ("batch.tokens=2000", "model.residual_dropout=0.3", "training.max_steps=8")
+    go(*epochs, out=tmp_path / "steps")
+    first, second = ends_of_epochs(tmp_path / "steps")
+    settings = (*epochs, f"validation.every_steps={first}", f"checkpoints.every_steps={second}")
     go(*settings, out=tmp_path / "whole")
-    first, second = ends_of_epochs(tmp_path / "whole")
     for before, step in pairwise((0, first - 1, first, first + 1, second, 8)):
         complete, events = go(*settings, out=tmp_path / "parts", stop_at=step)
         assert not complete
-        # If the part before stopped at the end of an epoch, this part validates that first.
-        assert of_kind(Validated, events) == [end for end in (first, second) if end == before]
+        # If the part before stopped at a validation, this part validates first.
+        assert of_kind(Validated, events) == ([before] if before and before % first == 0 else [])
         assert of_kind(Saved, events)[-1] == step
     _, events = go(*settings, out=tmp_path / "parts")
     assert of_kind(Validated, events) == [8]
@@ -188,9 +169,9 @@ def test_a_run_does_not_compare_scores_of_different_validation_sets(
     assert go("validation.every_steps=2")[0]
 
 
-def test_patience_counts_the_validations_of_epochs(go: Go, run: Path) -> None:
+def test_patience_counts_validations(go: Go, run: Path) -> None:
     still = ("schedule.kind=constant", "schedule.peak=1e-30", "schedule.warmup=0", "validation.metric=nll")
-    _, events = go(*BY_EPOCHS, *still, "validation.patience=2", "training.max_steps=100")
+    _, events = go("validation.every_steps=3", *still, "validation.patience=2", "training.max_steps=100")
     assert len(of_kind(Validated, events)) == 3
     assert of_kind(Validated, events)[-1] == steps_of(run)[-1] == max(checkpoints(run))
 

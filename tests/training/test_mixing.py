@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from nmt_cli.checkpoints.finding import checkpoints
 from nmt_cli.data.preprocessing.pipeline import Outcome
 from nmt_cli.training.tracking.events import Progress
 from tests.checks import differing
@@ -63,11 +62,10 @@ def test_epochs_count_for_the_corpus_that_is_named(go: Go, two: Path, run: Path)
     assert "shares of the pairs: bitext 0.75, synthetic 0.25" in notes(events)
 
 
-def test_checkpoints_are_at_the_ends_of_the_epochs_of_the_named_corpus(go: Go, two: Path, run: Path) -> None:
+def test_the_epochs_of_a_run_are_those_of_the_named_corpus(go: Go, two: Path, run: Path) -> None:
     shares = ("mixing.weights={bitext=3, synthetic=1}", "batch.tokens=400", "training.max_steps=1000")
-    go(*shares, "checkpoints.every_epochs=1", "training.max_epochs=2", dataset=two)
+    go(*shares, "training.max_epochs=2", dataset=two)
     last = {line["epoch"]: line for line in lines_of(run)}
-    assert list(checkpoints(run)) == [line["step"] for line in last.values()]
     assert [line["corpus_epochs"]["bitext"] for line in last.values()] == [1.0, 2.0]
 
 

@@ -59,18 +59,13 @@ def test_the_first_rank_requests_by_time_and_each_rank_may_stop(
     assert run_limits.requests(first, unsaved) == requests
 
 
-def test_saving_is_by_steps_by_epochs_or_by_minutes(tiny: Tiny) -> None:
-    by_steps, by_epochs = tiny("checkpoints.every_steps=4"), tiny("checkpoints.every_epochs=2")
-    due = [step for step in range(10) if limits(by_steps, Position(step=step)).save_due(0, 0, 0)]
+def test_saving_is_by_steps_or_by_minutes(tiny: Tiny) -> None:
+    by_steps = tiny("checkpoints.every_steps=4")
+    due = [step for step in range(10) if limits(by_steps, Position(step=step)).save_due(0, 0)]
     assert due == [4, 8]
-    assert [n for n in range(6) if limits(by_epochs, Position(step=4)).save_due(0, n, 0)] == [
-        2,
-        4,
-    ]
-    for config in (by_steps, by_epochs):
-        assert limits(config, Position()).requests(True, 1e9) == 0
+    assert limits(by_steps, Position()).requests(True, 1e9) == 0
     by_minutes = limits(tiny(), Position(step=4))
-    assert [by_minutes.save_due(requests, 1, 0) for requests in (0, STOP, SAVE)] == [0, 0, 1]
+    assert [by_minutes.save_due(requests, 0) for requests in (0, STOP, SAVE)] == [0, 0, 1]
 
 
 @pytest.mark.parametrize(
@@ -86,7 +81,7 @@ def test_minutes_lead_to_one_save_even_if_ranks_agree_a_step_later(
     requests = [0] * delay
     for position.step in range(1, 20):
         requests.append(run_limits.requests(True, 60.5 * minutes * (position.step - begun)))
-        if run_limits.save_due(requests.pop(0), 0, begun):
+        if run_limits.save_due(requests.pop(0), begun):
             begun = position.step
             saves.append(begun)
     assert saves == saved
@@ -97,11 +92,9 @@ def test_minutes_lead_to_one_save_even_if_ranks_agree_a_step_later(
     [
         (ValidationConfig(), "every 1,000 steps"),
         (ValidationConfig(every_steps=1_000_000), "every 1,000,000 steps"),
-        (ValidationConfig(every_epochs=1), "every epoch"),
         (ValidationConfig(every_steps=0), ""),
         (CheckpointConfig(), "every 10 minutes"),
         (CheckpointConfig(every_steps=1), "every step"),
-        (CheckpointConfig(every_epochs=3), "every 3 epochs"),
     ],
 )
 def test_an_interval_is_named_with_its_unit(config: ValidationConfig | CheckpointConfig, words: str) -> None:

@@ -76,19 +76,6 @@ def test_a_setting_that_cannot_change_is_refused_with_a_remedy(
     )
 
 
-@pytest.mark.parametrize(
-    "names",
-    [
-        ("validation.every_epochs", "validation.every_steps"),
-        ("checkpoints.every_epochs", "checkpoints.every_steps"),
-    ],
-)
-def test_an_interval_has_one_unit(names: tuple[str, str]) -> None:
-    first, second = names
-    message = refusal(settings.read, TrainConfig, assignments=[f"{name}=2" for name in names])
-    assert message == f"{second}=2 has no effect with {first}=2. Leave one of them out."
-
-
 MOSTLY_FIXED = ("batch.", "sampling.", "augment.", "model.")
 
 

@@ -95,7 +95,7 @@ class Forecast:
     """Duration of the whole run, estimated from the longest batch."""
 
     validation: str
-    """When the run validates, such as "every 2 epochs". Empty without validation."""
+    """When the run validates, such as "every 2 steps". Empty without validation."""
 
 
 def forecast(run: TrainingRun, devices: int) -> Forecast:

@@ -46,7 +46,7 @@ class Validator:
     def enabled(self) -> bool:
         """True if an interval of validation is not 0, and the dataset has a validation set."""
         config = self.config.validation
-        return bool((config.every_steps or config.every_epochs) and self.judge.dataset.valid_sets)
+        return bool(config.every_steps and self.judge.dataset.valid_sets)
 
     @property
     def done(self) -> bool:
@@ -63,10 +63,10 @@ class Validator:
         """The number of times that the plateau schedule lowered the learning rate, 0 for other schedules."""
         return plateaus(self.config, self.position.judged) if self.config.schedule.kind == "plateau" else 0
 
-    def due(self, epochs: int) -> bool:
-        """Return whether validation is on, an interval ended, and the last step was not validated before. See
-        `interval_ended`."""
-        ended = interval_ended(self.config.validation, self.position.step, epochs)
+    @property
+    def due(self) -> bool:
+        """True if validation is on, an interval ended, and the last step was not validated before."""
+        ended = interval_ended(self.config.validation, self.position.step)
         return self.enabled and ended and not self.done
 
     def validate(self) -> list[Judgement]:

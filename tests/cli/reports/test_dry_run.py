@@ -40,10 +40,9 @@ def test_the_plan_is_all_of_stdout_and_nothing_is_written(dry_run: Nmt, tmp_path
 
 
 def test_the_plan_names_the_units_of_intervals(dry_run: Nmt) -> None:
-    settings = ("--validate-every", "0", "--set", "validation.every_epochs=1")
-    plan = dry_run("--dry-run", *settings, "--set", "checkpoints.every_epochs=2").stdout
-    assert "\nvalidation         every epoch\n" in plan
-    assert "\ncheckpoints        every 2 epochs, " in plan
+    plan = dry_run("--dry-run", "--validate-every", "1", "--save-every", "2").stdout
+    assert "\nvalidation         every step\n" in plan
+    assert "\ncheckpoints        every 2 steps, " in plan
 
 
 def test_more_ranks_than_cores_cause_a_warning(dry_run: Nmt, monkeypatch: pytest.MonkeyPatch) -> None:

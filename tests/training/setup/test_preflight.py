@@ -82,7 +82,7 @@ def test_it_leaves_no_trace_losses_are_bit_identical_without_it(
 
 
 def test_it_reports_the_needs_of_the_run_before_the_first_step(go: Go) -> None:
-    _, events = go("training.max_steps=2", "validation.every_epochs=1")
+    _, events = go("training.max_steps=2", "validation.every_steps=1")
     messages = notes(events)[:3]
     assert [message[:10] for message in messages] == ["preflight ", "preflight:", "preflight:"]
     message = "\n".join(messages)
@@ -92,7 +92,7 @@ def test_it_reports_the_needs_of_the_run_before_the_first_step(go: Go) -> None:
         " at most; products in ",
         ": a checkpoint every 10 minutes",
     )
-    more = ("7 of them ", " free\n", ": 2 steps take about ", " at this speed, plus validation every epoch")
+    more = ("7 of them ", " free\n", ": 2 steps take about ", " at this speed, plus validation every step")
     assert [part for part in (*parts, *more) if part not in message] == []
     assert not any("preflight" in text for text in notes(go("training.max_steps=3")[1]))
 

@@ -262,11 +262,10 @@ def test_files_cut_short_during_training_are_reported_without_a_crash(
     assert list(checkpoints(run)) == [2]
 
 
-@pytest.mark.parametrize("interval", ["every_steps=4", "every_epochs=1"])
 def test_a_moved_dataset_is_reported_after_the_run_is_saved_and_its_validation_is_not_skipped(
-    go: Go, run: Path, tmp_path: Path, copied: Path, complaint: Complaint, interval: str
+    go: Go, run: Path, tmp_path: Path, copied: Path, complaint: Complaint
 ) -> None:
-    settings = (f"validation.{interval}", "training.max_steps=6", "batch.tokens=1500")
+    settings = ("validation.every_steps=4", "training.max_steps=6", "batch.tokens=1500")
     go(*settings, out=tmp_path / "whole")
     move = at_step(2, lambda: copied.rename(tmp_path / "moved"))
     message = complaint(*settings, dataset=copied, report=move)

@@ -38,7 +38,7 @@ def take(go: Go, parent: Path) -> Go:
 def test_a_run_that_takes_everything_continues_bit_for_bit_as_one_that_resumes(
     go: Go, take: Go, parent: Path, run: Path, tmp_path: Path
 ) -> None:
-    more = ("training.max_steps=9", "validation.every_epochs=1")
+    more = ("training.max_steps=9", "validation.every_steps=4")
     resumed = Path(shutil.copytree(parent, tmp_path / "resumed", symlinks=True))
     go(*SETTINGS, *more, out=resumed)
     _, events = take(ALL, *more, stop_at=6)

@@ -39,18 +39,13 @@ def validator(tiny: Callable[..., TrainConfig]) -> Validators:
 
 @pytest.mark.parametrize(("step", "due"), [(0, False), (10, True), (15, False), (20, True)])
 def test_validations_are_due_every_n_steps(validator: Validators, step: int, due: bool) -> None:
-    assert validator(step).due(epochs=0) is validator(step).due(epochs=1) is due
-
-
-def test_validations_are_due_every_n_epochs(validator: Validators) -> None:
-    by_epochs = validator(10, "validation.every_epochs=3", "validation.every_steps=0")
-    assert [n for n in range(8) if by_epochs.due(epochs=n)] == [3, 6]
+    assert validator(step).due is due
 
 
 def test_a_validation_that_is_done_is_not_due(validator: Validators) -> None:
     some = validator(10, bleu=20.0, chrf=40.0)
     some.validate()
-    assert not some.due(epochs=0)
+    assert not some.due
 
 
 def test_without_a_set_or_at_an_interval_of_0_none_is_wanted(validator: Validators) -> None:
