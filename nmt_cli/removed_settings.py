@@ -46,6 +46,7 @@ REMOVED: Mapping[str, Removed] = {
         0.0,
     ),
     "filter.one_per_source": Removed("filter.one_per_target and filter.duplicates stay", False),
+    "filter.scorer_timeout": Removed("a scorer may print nothing for an hour"),
     "tokenizer.seed": Removed(
         "the sample of lines is always the same for a corpus. Shuffle the corpus for another", 1
     ),
@@ -83,6 +84,12 @@ REMOVED: Mapping[str, Removed] = {
     "optimizer.split": Removed("each process has the whole state of the optimiser", False),
     "training.give_up_after": Removed("a run ends after ten steps in a row that are not finite", 10),
     "training.graphs": Removed("no step is recorded as a CUDA graph"),
+    "start.allow": Removed(
+        "a run starts from a model of the same shape. Leave --init-from out for another one", []
+    ),
+    "validation.bleu_tokenizer": Removed(
+        "BLEU is that of nmt score by default. nmt score --set bleu.tokenizer has others", "auto"
+    ),
     "validation.max_tokens": Removed("the loss of 8,192 tokens is computed at a time"),
     "validation.watched": Removed("validation.metric has to improve", "metric"),
     "validation.least_improvement": Removed(
@@ -106,6 +113,8 @@ REMOVED: Mapping[str, Removed] = {
     "search.repetition_penalty": Removed(
         "repeated tokens are as likely as others. search.no_repeat_ngram=3 stops loops", 1.0
     ),
+    "scorer.timeout": Removed("a command may print nothing for an hour"),
+    "server.load_seconds": Removed("a request waits 30 seconds for its model"),
     "significance.samples": Removed("a test has 1,000 resamples or 10,000 trials, as in sacrebleu", 0),
     "search.coverage_penalty": Removed(
         "scores do not depend on attention. A larger length penalty keeps more words", 0.0

@@ -60,9 +60,6 @@ class FilterConfig(Section):
     """Command for the shell that scores pairs. As for `nmt score --scorer`, it reads a JSON object per line,
     with the raw `src` and `mt`, and prints a number for each. It scores all pairs, before any filter."""
 
-    scorer_timeout: int = setting(600, Bounds(least=1))
-    """Maximum seconds without output of the scorer."""
-
     language: bool = setting(False, everyday=True)
     """Drop pairs that are clearly in a wrong language. This needs py3langid."""
 

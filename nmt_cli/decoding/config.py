@@ -6,7 +6,6 @@ from typing import Literal
 
 from nmt_cli.config import Section, changed, check, setting
 from nmt_cli.errors import UserError
-from nmt_cli.scoring.config import ScorerConfig
 from nmt_cli.setting_values import Bounds
 
 TooLong = Literal["split", "cut", "skip"]
@@ -243,4 +242,3 @@ class TranslateConfig:
     search: SearchConfig = field(default_factory=SearchConfig)
     input: InputConfig = field(default_factory=InputConfig)
     output: OutputConfig = field(default_factory=OutputConfig)
-    scorer: ScorerConfig = field(default_factory=ScorerConfig)

@@ -22,6 +22,9 @@ from nmt_cli.scoring.scorers import Texts
 
 LONGEST_ANSWER = 1000  # bytes
 
+SILENT_SECONDS = 3600
+"""Maximum time without output of a command, in seconds. The largest models take many minutes to load."""
+
 
 class CommandScorer:
     """A command of the user that scores translations. It is started for each call of `score` or `stream`."""
@@ -29,7 +32,11 @@ class CommandScorer:
     name, kind = "scorer", ""
 
     def __init__(
-        self, command: str, timeout: int = 600, report: Progress | None = None, option: str = "--scorer"
+        self,
+        command: str,
+        timeout: int = SILENT_SECONDS,
+        report: Progress | None = None,
+        option: str = "--scorer",
     ) -> None:
         """Keep the settings.
 
@@ -131,8 +138,7 @@ class CommandScorer:
                 if not block or len(rest) > LONGEST_ANSWER:
                     yield from [rest] if rest else []
                     return
-        setting = f"{self._option}_timeout" if "." in self._option else "scorer.timeout"
-        raise self._error(f"printed nothing for {self._timeout} s. --set {setting}=SECONDS waits longer")
+        raise self._error(f"printed nothing for {self._timeout} s. Let it print each score at once")
 
     def _number(self, line: bytes, number: int) -> float:
         """Return the number in a line of output. Raise `UserError` if it is not a finite number."""
@@ -156,9 +162,7 @@ class CommandScorer:
             self._failure = error
 
 
-def score_by_command(
-    command: str, timeout: int, rows: Iterable[dict[str, str]], total: int
-) -> Generator[float]:
+def score_by_command(command: str, rows: Iterable[dict[str, str]], total: int) -> Generator[float]:
     """Yield the score that the command of filter.scorer prints for each of `rows`, of which there are
     `total`."""
-    return CommandScorer(command, timeout, option="filter.scorer").stream(rows, total)
+    return CommandScorer(command, option="filter.scorer").stream(rows, total)

@@ -4,7 +4,6 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from nmt_cli.config import Section, setting
-from nmt_cli.setting_values import Bounds
 
 Metric = Literal["bleu", "chrf", "chrf++", "ter", "paper-bleu"]
 SMALLER_IS_BETTER = ("ter", "nll")
@@ -35,18 +34,7 @@ class BleuConfig(Section):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ScorerConfig(Section):
-    """Settings of a command that scores translations."""
-
-    section = "scorer"
-
-    timeout: int = setting(600, Bounds(least=1), everyday=True)
-    """Maximum seconds without output of the command. It may need some to load a model."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class ScoreConfig:
     """All settings of `nmt score`. The language is not among them."""
 
     bleu: BleuConfig = field(default_factory=BleuConfig)
-    scorer: ScorerConfig = field(default_factory=ScorerConfig)

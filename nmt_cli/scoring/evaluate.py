@@ -28,12 +28,6 @@ LONG_WORDS = 15
 """If words, separated by spaces, have more characters on average, the language of a text does not use
 spaces."""
 
-NEEDED = {
-    "bleu": "bleu is not computed",
-    "scorer": "there is no --scorer",
-}
-"""The reason why the settings of a section have no effect, by section."""
-
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
@@ -203,15 +197,10 @@ def _metrics(evaluation: Evaluation, language: str) -> tuple[list[Metric], list[
 def _refuse_what_has_no_effect(evaluation: Evaluation, metrics: Sequence[Metric]) -> None:
     """Raise one `UserError` that lists all options without effect, or with a missing partner. `metrics` are
     those to compute."""
-    used = {
-        "bleu": "bleu" in metrics,
-        "scorer": any(scorer.name == "scorer" for scorer in evaluation.scorers),
-    }
-    sections = {name: name.partition(".")[0] for name in sorted(evaluation.given)}
     problems = [
-        f"{name} has no effect: {NEEDED[section]}. Leave it out, or request that."
-        for name, section in sections.items()
-        if not used.get(section, True)  # a removed section changes nothing
+        f"{name} has no effect: bleu is not computed. Leave it out, or request that."
+        for name in sorted(evaluation.given)
+        if name.startswith("bleu.") and "bleu" not in metrics
     ]
     if evaluation.significance and len(evaluation.hypotheses) < 2:
         problems.append("--significance compares systems with the first one. Give at least two.")

@@ -272,5 +272,5 @@ def _counter(metric: Metric, config: ScoreConfig, lang: str, *, for_sentences: b
             reason += f". sacrebleu downloads it once. Copy {SACREBLEU_DIR}/models from where that works"
         raise UserError(
             f"BLEU's tokeniser {tokenizer} can't be used: {reason}. Or choose another one, such as "
-            "--set bleu.tokenizer=char. In training it is validation.bleu_tokenizer."
+            "--set bleu.tokenizer=char."
         ) from error

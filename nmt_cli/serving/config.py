@@ -34,10 +34,6 @@ class ServerConfig(Section):
     """Memory of the server, in GB. A model loads at its first request. Beyond the limit, idle models are
     unloaded. 0 keeps all models loaded. The memory of GPUs does not count."""
 
-    load_seconds: float = setting(30.0, Bounds(above=0))
-    """Maximum time that a request waits for its model, in seconds. The server then answers with status 503
-    and a `Retry-After` header."""
-
     pivot: str = "en"
     """Pivot language for pairs that no model translates. Empty means no pivot."""
 

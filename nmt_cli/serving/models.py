@@ -15,6 +15,9 @@ from nmt_cli.serving.refused import Refused
 RETRY_SECONDS = 10
 """Value of the `Retry-After` header. A model that failed to load is not loaded again before."""
 
+LOAD_SECONDS = 30.0
+"""Maximum time that a request waits for its model, in seconds."""
+
 CHECK_SECONDS = 1.0
 """Time from the end of a request to the next look at the memory, in seconds."""
 
@@ -79,8 +82,8 @@ class Models:
     """
 
     def __init__(self, served: Sequence[Served], config: ServerConfig) -> None:
-        """`served` are all models, and `config` has the limits of memory and time."""
-        self._served, self._limit, self._seconds = served, config.memory * 1e9, config.load_seconds
+        """`served` are all models, and `config` has the limit of memory."""
+        self._served, self._limit = served, config.memory * 1e9
         self._changing = asyncio.Lock()
         """Held while models are loaded and unloaded, so that a model is loaded once."""
 
@@ -109,7 +112,7 @@ class Models:
     @asynccontextmanager
     async def using(self, needed: Sequence[Served]) -> AsyncGenerator[list[Model]]:
         """Yield the `needed` models, which stay loaded in the block. Wait until they are loaded. Raise
-        `Refused` (503) after `server.load_seconds`, or if loading fails."""
+        `Refused` (503) after `LOAD_SECONDS`, or if loading fails."""
         self._latest = needed
         for one in needed:
             one.wanted, one.last_use = one.wanted + 1, time.monotonic()
@@ -134,10 +137,10 @@ class Models:
     async def _wait_for(self, needed: Sequence[Served]) -> None:
         """Wait until all of `needed` are usable. Raise `Refused` (503) as `using` does."""
         try:
-            async with asyncio.timeout(self._seconds):
+            async with asyncio.timeout(LOAD_SECONDS):
                 await self._all_usable(tuple(needed))
         except TimeoutError as error:
-            raise _not_loaded(needed, f"is not loaded within {self._seconds:g} s") from error
+            raise _not_loaded(needed, f"is not loaded within {LOAD_SECONDS:g} s") from error
 
     async def _all_usable(self, needed: tuple[Served, ...]) -> None:
         """Wait until all of `needed` are usable. Raise `Refused` (503) if they cannot be loaded."""
@@ -155,7 +158,7 @@ class Models:
                 missing = [one for one in needed if not one.model]
                 if any(time.monotonic() < one.failure + RETRY_SECONDS for one in missing):
                     return _not_loaded(needed, "cannot be loaded")
-                await asyncio.wait_for(self._make_room(needed, missing), self._seconds)
+                await asyncio.wait_for(self._make_room(needed, missing), LOAD_SECONDS)
                 for one in missing:
                     await asyncio.to_thread(one.open)
                     self.loads += 1

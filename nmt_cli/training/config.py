@@ -8,7 +8,7 @@ from nmt_cli.data.config import BatchConfig, MixingConfig
 from nmt_cli.decoding.config import BeamConfig
 from nmt_cli.errors import UserError
 from nmt_cli.model.config import ModelConfig
-from nmt_cli.scoring.config import BleuTokenizer, Metric
+from nmt_cli.scoring.config import Metric
 from nmt_cli.setting_values import Bounds
 from nmt_cli.text.config import AugmentConfig, SamplingConfig
 
@@ -187,10 +187,6 @@ class ValidationConfig(Section):
     The model stays in main memory of the first rank, and is on its GPU only while it scores.
     """
 
-    bleu_tokenizer: BleuTokenizer = setting("auto", kind="whole run")
-    """BLEU tokeniser. Auto is as in `nmt score`, or char if the tokeniser of a language is not installed. A
-    resumed run keeps char."""
-
     patience: int = setting(0, Bounds(least=0), everyday=True)
     """Stop after N validations without improvement. 0 for never."""
 
@@ -222,7 +218,7 @@ class CheckpointConfig(Section):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StartConfig(Section):
-    """The model that a run starts from. Names of parameters may contain `*`: "encoder.*"."""
+    """The model that a run starts from, and the part of it that does not change."""
 
     section = "start"
 
@@ -237,20 +233,13 @@ class StartConfig(Section):
     three, the steps are those of a resumed run in the same precision. Validations and patience start again.
     """
 
-    allow: tuple[str, ...] = setting((), kind="whole run")
-    """Parameters that may differ from those of start.model. They may be missing or surplus there, or have
-    another shape. They start from random values."""
-
     freeze: tuple[str, ...] = ()
-    """Parameters that training does not change."""
+    """Parameters that training does not change. A `*` stands for any text: "encoder.*"."""
 
     def __post_init__(self) -> None:
-        if not self.model and (useless := changed(self, "allow", "take")):
+        if self.take and not self.model:
             needed = "without a model to start from (--init-from)"
-            raise UserError(f"{useless[0]} has no effect {needed}. Leave it out.")
-        if self.allow and "optimizer" in self.take:
-            allowed = ", ".join(self.allow)
-            raise UserError(f"take has optimizer, whose state does not fit allow ({allowed}). Leave one out.")
+            raise UserError(f"take has no effect {needed}. Leave it out.")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -56,8 +56,8 @@ class Position:
     """A hash of the first validation set, or "" before the first validation."""
 
     bleu_tokenizer: str = ""
-    """The tokeniser of BLEU in the latest validation: "char", or the setting. "" before the first one. Older
-    versions did not store it."""
+    """The tokeniser of BLEU in the latest validation: "char", or "auto" for that of the language. "" before
+    the first one. Older versions did not store it."""
 
     log_bytes: int = 0
     """Length of `log.jsonl` at the last flush."""

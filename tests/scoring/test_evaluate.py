@@ -117,7 +117,6 @@ def test_a_test_gives_every_score_a_finding(texts: Texts) -> None:
             {"metrics": ["ter"]},
             "bleu.lowercase has no effect: bleu is not computed",
         ),
-        (["scorer.timeout=3"], {}, "scorer.timeout has no effect: there is no --scorer"),
         ([], {"significance": "bootstrap"}, "--significance compares systems"),
         ([], {"lang": "de", "metrics": ["paper-bleu"], "sentences": True}, "--sentences has no effect"),
     ],

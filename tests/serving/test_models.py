@@ -141,7 +141,7 @@ def test_a_model_with_a_running_request_stays_loaded(
 
     async def refused() -> Answer:
         async with client.service.models.using([copies]):
-            monkeypatch.setattr(client.service.models, "_seconds", 0.2)
+            monkeypatch.setattr("nmt_cli.serving.models.LOAD_SECONDS", 0.2)
             return await asked(client, "A cat.", "fr", "en")
 
     assert request(client, "en", "de").status == 200
@@ -160,7 +160,7 @@ def test_a_model_may_be_unloaded_while_a_long_text_is_split(
         return cut(*arguments)
 
     monkeypatch.setattr(service, "cut", slow_cut)
-    client = serving({"copies": lazy("copies"), "french": lazy("french")}, **LIMIT, load_seconds=10)
+    client = serving({"copies": lazy("copies"), "french": lazy("french")}, **LIMIT)
     text = "Two cats sleep.\n" * (SHORT_CHARACTERS // 10)
     answers = together(client, [(text, "en", "de"), ("A cat.", "fr", "en")])
     assert [one.status for one in answers] == [200, 200]

@@ -125,7 +125,7 @@ def score(
     from nmt_cli.scoring.evaluate import Evaluation, evaluate
 
     with ExitStack() as stack:
-        scorers = [*_scorers(metric_model, device, command, config.scorer.timeout, quiet, stack)]
+        scorers = [*_scorers(metric_model, device, command, quiet, stack)]
         # COMET is a scorer, which loads a model. The other metrics are sacrebleu's.
         others = [metric for metric in metrics if metric != COMET]
         tests = sentences, significance, config, settings
@@ -141,12 +141,12 @@ def score(
 
 
 def _scorers(
-    folder: Path | None, device: str | None, command: str | None, timeout: int, quiet: bool, stack: ExitStack
+    folder: Path | None, device: str | None, command: str | None, quiet: bool, stack: ExitStack
 ) -> Iterator["Scorer"]:
     """Yield the scorers that the options request: a COMET model, and a command.
 
     - `folder`, `device`: those of the COMET model.
-    - `command`, `timeout`: those of the command.
+    - `command`: run by the shell.
     - `stack`: ends the display of progress.
     """
     from nmt_cli.cli.reports.progress_bars import shown_progress
@@ -159,7 +159,7 @@ def _scorers(
     if command:
         from nmt_cli.scoring.command import CommandScorer
 
-        yield CommandScorer(command, timeout, report)
+        yield CommandScorer(command, report=report)
 
 
 def _by_model(

@@ -253,7 +253,7 @@ def _scorer(
         raise UserError(f"--rerank {rerank} is neither a folder nor a command. Check the path.")
     from nmt_cli.scoring.command import CommandScorer
 
-    return CommandScorer(rerank, config.scorer.timeout, option="--rerank")
+    return CommandScorer(rerank, option="--rerank")
 
 
 def _write(

@@ -36,7 +36,7 @@ OWN = ("weight", "tag", "filters")
 Given = str | Iterable[Sequence[object]]
 """A corpus by its name, or the pairs of a corpus in memory, which are read once."""
 
-Score = Callable[[str, int, Iterable[dict[str, str]], int], Generator[float]]
+Score = Callable[[str, Iterable[dict[str, str]], int], Generator[float]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class PreprocessJob:
 
     score: Score | None = None
     """A function that yields the scores of pairs by the command in `filter.scorer`. It gets the command, the
-    timeout, the pairs and their number."""
+    pairs and their number."""
 
     @property
     def filters(self) -> Sequence[FilterConfig]:

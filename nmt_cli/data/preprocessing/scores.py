@@ -25,7 +25,7 @@ def score_corpora(run: Run) -> None:
         assert run.job.score
         rows = _rows(item.corpus)
         with (
-            closing(run.job.score(filters.scorer, filters.scorer_timeout, rows, item.pairs)) as scores,
+            closing(run.job.score(filters.scorer, rows, item.pairs)) as scores,
             written_whole(folder) as staging,
             ArrayWriter(staging / SCORES, np.float64) as writer,
         ):

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from fnmatch import filter as matching
-from fnmatch import fnmatchcase
 from pathlib import Path
 
 import torch
@@ -40,11 +39,10 @@ def start_from(model: Transformer, identity: Identity, config: StartConfig) -> s
     copy.
 
     With another vocabulary, rows are copied for the entries that both vocabularies have. Parameters that only
-    one of the models has, or whose shapes differ, are not copied. Each of them must match a pattern of
-    `config.allow`.
+    one of the models has, or whose shapes differ, cannot be copied.
 
-    Raise `UserError` for one that does not match, for a pattern without such a parameter, and if settings
-    make the two models use the same weights differently.
+    Raise `UserError` if there is such a parameter, and if settings make the two models use the same weights
+    differently.
     """
     folder = find_model(Path(config.model))
     description = read_description(folder, CONFIG, FORMAT)
@@ -63,23 +61,16 @@ def start_from(model: Transformer, identity: Identity, config: StartConfig) -> s
     if parent.tokenizers.fingerprint != identity.tokenizers.fingerprint:
         tensors, message = _by_entry(weights(model), tensors, parent.tokenizers, identity.tokenizers)
         transferred = f"; {message}"
-    differing = _differing(weights(model), tensors)
-    is_allowed = {name: any(fnmatchcase(name, pattern) for pattern in config.allow) for name in differing}
-    if refused := [text for name, text in differing.items() if not is_allowed[name]]:
-        more = f"; and {len(refused) - SHOWN} more" if len(refused) > SHOWN else ""
-        problem = f"{folder} is not this model: {'; '.join(refused[:SHOWN])}{more}"
-        raise UserError(f"{problem}. {remedy}, or allow the differences in start.allow.")
-    if useless := [pattern for pattern in config.allow if not matching(differing, pattern)]:
-        raise UserError(f"start.allow: no parameter that differs is named {useless[0]}. Leave it out.")
-    copied = {name: tensor for name, tensor in tensors.items() if name not in differing}
+    if differing := _differing(weights(model), tensors):
+        more = f"; and {len(differing) - SHOWN} more" if len(differing) > SHOWN else ""
+        raise UserError(f"{folder} is not this model: {'; '.join(differing[:SHOWN])}{more}. {remedy}.")
     with torch.no_grad():
-        for name, tensor in copied.items():
+        for name, tensor in tensors.items():
             weights(model)[name].copy_(tensor)
-    summary = f"starting from {folder} ({len(copied)} of {len(weights(model))} parameters by name"
-    allowed = f"; as allowed: {'; '.join(differing.values())}" if differing else ""
+    summary = f"starting from {folder} ({len(tensors)} of {len(weights(model))} parameters by name)"
     search = SEARCH_NOT_COPIED if description.get("search") else ""
     taken = f", with its {' and '.join(config.take)}" if config.take else ""
-    return f"{summary}{allowed}){taken}{transferred}{search}"
+    return f"{summary}{taken}{transferred}{search}"
 
 
 def freeze(model: nn.Module, patterns: Sequence[str]) -> str:
@@ -139,12 +130,16 @@ def _shared(parent: Vocabulary, own: Vocabulary) -> dict[int, int]:
     }
 
 
-def _differing(own: Mapping[str, Tensor], parent: Mapping[str, Tensor]) -> dict[str, str]:
-    """Return by name a text for each parameter that only one model has, or whose shapes differ."""
-    differences = {name: f"{name} is missing" for name in own if name not in parent}
-    differences |= {name: f"{name} is surplus" for name in parent if name not in own}
-    return differences | {
-        name: f"{name} is {list(parent[name].shape)}, not {list(tensor.shape)}"
-        for name, tensor in own.items()
-        if name in parent and parent[name].shape != tensor.shape
-    }
+def _differing(own: Mapping[str, Tensor], parent: Mapping[str, Tensor]) -> list[str]:
+    """Return a text for each parameter that only one model has, or whose shapes differ."""
+    missing = [f"{name} is missing" for name in own if name not in parent]
+    surplus = [f"{name} is surplus" for name in parent if name not in own]
+    return (
+        missing
+        + surplus
+        + [
+            f"{name} is {list(parent[name].shape)}, not {list(tensor.shape)}"
+            for name, tensor in own.items()
+            if name in parent and parent[name].shape != tensor.shape
+        ]
+    )

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import replace
 
 import torch
 
@@ -177,12 +176,18 @@ def _validator(run: TrainingRun, snapshot: Snapshot, history: RunHistory) -> Val
 
     Raise `UserError` if its scores could not be compared with those in `history`.
     """
-    position, validation = snapshot.position, run.config.validation
-    # Only the first rank has the history, which is needed for runs of older versions.
-    if run.group.from_first(counted_characters(position, history)):
-        validation = replace(validation, bleu_tokenizer="char")
-    translate = translating(run.config)
-    judge = Judge(run.dataset, run.tokenizers, validation, translate, run.group, run.precision, run.comet)
+    position = snapshot.position
+    judge = Judge(
+        run.dataset,
+        run.tokenizers,
+        run.config.validation,
+        translating(run.config),
+        run.group,
+        run.precision,
+        run.comet,
+        # Only the first rank has the history, which is needed for runs of older versions.
+        "char" if run.group.from_first(counted_characters(position, history)) else "auto",
+    )
     validator = Validator(run.config, judge, snapshot.trainer.model, snapshot.ema, position)
     refuse_other_scores(run.folder, position, history, judge)
     if validator.enabled and (reason := judge.in_characters):

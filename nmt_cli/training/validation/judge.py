@@ -107,6 +107,9 @@ class Judge:
     comet: Comet | None = None
     """The model in validation.metric_model, if any. Only the first rank has it."""
 
+    tokenizer: BleuTokenizer = "auto"
+    """The tokeniser of BLEU in earlier validations of the run: "char" if they counted characters."""
+
     def __post_init__(self) -> None:
         """Raise `UserError` if validation.metric can't be computed for the target language."""
         refuse_uncomputable(self.config.metric, self.tokenizers.recipe.target_lang)
@@ -123,13 +126,14 @@ class Judge:
     @property
     def in_characters(self) -> str | None:
         """The reason why BLEU counts characters: a tokeniser that is not installed. Otherwise None."""
-        config = ScoreConfig(bleu=BleuConfig(tokenizer=self.config.bleu_tokenizer))
+        config = ScoreConfig(bleu=BleuConfig(tokenizer=self.tokenizer))
         return characters_instead(config, self.tokenizers.recipe.target_lang)
 
     @property
     def bleu_tokenizer(self) -> BleuTokenizer:
-        """The tokeniser of BLEU: "char" if that of the language is not installed, else the setting."""
-        return "char" if self.in_characters else self.config.bleu_tokenizer
+        """The tokeniser of BLEU: "char" if that of the language is not installed, or was not
+        when the run began. Otherwise "auto"."""
+        return "char" if self.in_characters else self.tokenizer
 
     @torch.no_grad()
     def judge(self, model: Transformer, split: Split, only: Sequence[int] | None = None) -> Judgement:

@@ -299,7 +299,6 @@ def test_a_command_scores_lines(nmt: Nmt, ref: Path, worse: Path) -> None:
         (["--scorer", "cat"], 2, "Give --reference FILE"),
         (["--scorer", "cat", "--source", "REF", "--metric", "bleu"], 1, "--metric bleu needs references"),
         (["--scorer", "cat", "--reference", "REF", "--reference", "REF"], 1, "Give --reference once"),
-        (["--reference", "REF", "--set", "scorer.timeout=3"], 1, "scorer.timeout has no effect"),
         (
             ["--scorer", "cat", "--reference", "REF", "--model", "m", "--source", "REF"],
             2,

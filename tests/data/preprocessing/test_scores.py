@@ -106,7 +106,6 @@ def test_a_corpus_may_have_its_own_scorer(tmp_path: Path, corpus: str) -> None:
         ("exit 3", [], "filter.scorer 'exit 3' failed with exit code 3 after 0 of 200 scores."),
         ("head -n 5 | grep -c ''", [], r"ended after 1 of 200 scores."),
         ("cat", [], "which is not a finite number."),
-        ("sleep 9", ["filter.scorer_timeout=1"], "--set filter.scorer_timeout=SECONDS waits longer."),
         ("cat", ["corpus.score_column=s"], "plain.jsonl has a corpus.score_column. Leave one of both out."),
         ("cat", ["corpus.valid_size=5"], "filter.scorer can't score drawn sets. Name a validation set with"),
     ],
@@ -127,4 +126,4 @@ def test_an_error_while_the_pairs_are_read_is_raised() -> None:
         raise UserError("damaged")
 
     with pytest.raises(UserError, match="damaged"):
-        list(score_by_command(SCORER, 60, rows(), 2))
+        list(score_by_command(SCORER, rows(), 2))

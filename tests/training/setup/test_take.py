@@ -128,11 +128,6 @@ def test_the_data_alone_continues_after_the_last_batch(
             "start.take has schedule, but the plateau schedule depends on earlier validations.",
         ),
         (
-            '["optimizer"]',
-            ['start.allow=["encoder.*"]'],
-            "whose state does not fit allow (encoder.*). Leave one out.",
-        ),
-        (
             '["data"]',
             ["batch.tokens=1600", "training.seed=2"],
             "last was trained on other batches (batch.tokens: 1500 -> 1600; training.seed: 1 -> 2). Restore",

@@ -29,7 +29,6 @@ from nmt_cli.training.step.distributed import Group, Process
 from nmt_cli.training.step.trainer import MixedPrecision
 from nmt_cli.training.validation import judge as validation
 from nmt_cli.training.validation.judge import Judge, Judgement, validation_score
-from tests.checks import refusal
 from tests.searching import translate_ids
 
 NewJudge = Callable[..., Judge]
@@ -270,11 +269,3 @@ def test_without_the_tokeniser_of_a_language_bleu_counts_characters_with_a_warni
     assert without.in_characters and f"pip install '.[{lang}]'" in without.in_characters
     (bleu, _) = without.judge(model, valid).scores
     assert "|tok:char|" in bleu.signature
-
-    chosen = replace(without, config=ValidationConfig(bleu_tokenizer="13a"))
-    assert chosen.in_characters is None
-    assert "|tok:13a|" in chosen.judge(model, valid).scores[0].signature
-
-    missing = ValidationConfig(bleu_tokenizer="ja-mecab" if lang == "ja" else "ko-mecab")
-    message = refusal(replace(without, config=missing).judge, model, valid)
-    assert "In training it is validation.bleu_tokenizer" in message
