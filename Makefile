@@ -12,7 +12,7 @@ PORTABLE = avx2 one-core no-home c-locale umask
 # A processor with AVX2 and without AVX-512. A name alone would leave Numba the instructions of this one.
 AVX2 = ONEDNN_MAX_CPU_ISA=AVX2 NUMBA_CPU_NAME=haswell NUMBA_CPU_FEATURES=+avx,+avx2,+bmi,+bmi2,+cmov,+cx16,+cx8,+f16c,+fma,+fxsr,+lzcnt,+mmx,+movbe,+pclmul,+popcnt,+sse,+sse2,+sse3,+sse4.1,+sse4.2,+ssse3,+xsave
 
-.PHONY: install demo quick test older-processor portable test-gpu torture torture-short check release-check format site bench bench-gpu gpu-report
+.PHONY: install demo quick test older-processor portable test-gpu kernels torture torture-short check release-check format site bench bench-gpu gpu-report
 
 install: $(if $(filter .venv/bin,$(VENV)),.venv/installed)
 
@@ -50,6 +50,9 @@ portable: install  ## all tests in each environment of PORTABLE
 test-gpu: install  ## the tests that need a CUDA device
 	$(VENV)/python3 -m pytest -m gpu
 
+kernels: install  ## all kernels for all GPUs, compiled without one: three minutes
+	$(VENV)/python3 -m pytest -n 0 -m release
+
 torture torture-short: install  ## faults for twenty minutes, or for two; TORTURE="--seed 2" for others
 	$(VENV)/python3 -m recipes.torture.training $(if $(SHORT),--only 1,--minutes 10) $(TORTURE)
 	$(VENV)/python3 -m recipes.torture.files --mutations $(if $(SHORT),20,3000) $(TORTURE)
@@ -70,7 +73,7 @@ check: install  ## all that CI runs
 	$(VENV)/mypy
 	$(TESTS)
 
-release-check:  ## wheel and sdist, each in a clean environment, and nmt demo there
+release-check:  ## wheel and sdist, each in a clean environment, and nmt demo there; make kernels
 	PYTHON=$(PYTHON) .ci/release-check
 
 format: install

@@ -1,16 +1,16 @@
-"""Compile Triton kernels for GPUs, without one: python -m tests.compile_kernels [TARGET ...].
+"""Compile Triton kernels for GPUs, without one: python -m tests.compile_kernels [--width WIDTH] [TARGET ...].
 
 It prints a line of JSON per kernel: its target, constants, registers, bytes of shared memory, bytes of
 spilled registers, and for sm_90 counts of instructions. Kernels of attention have the head widths of all
-presets, causal order and dropout, in bf16. A target without tensor cores does not get them.
+presets or only WIDTH, causal order and dropout, in bf16. A target without tensor cores does not get them.
 """
 
+import argparse
 import json
 import re
 import subprocess
-import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -124,10 +124,12 @@ def of_loss(entries: int) -> Launch:
     return loss._rows_kernel, constants | {"BLOCK": loss.MAX_BLOCK, "num_warps": loss.WARPS}
 
 
-def launches(device: Device) -> Iterator[tuple[str, Launch]]:
-    """Yield the width or the vocabulary, and each launch, of all presets on a device."""
+def launches(device: Device, only: int | None = None) -> Iterator[tuple[str, Launch]]:
+    """Yield the width or the vocabulary, and each launch, of all presets on a device. `only` is the width of
+    heads for which to yield attention. Without it, all widths are yielded."""
     if device.tensor_cores:
-        for width in sorted({read(TrainConfig, preset_path(name)).model.d_k for name in preset_names()}):
+        widths = {read(TrainConfig, preset_path(name)).model.d_k for name in preset_names()}
+        for width in sorted(widths & {only} if only else widths):
             for launch in of_attention(width, device.shared):
                 yield f"{width} channels", launch
     yield "any width", of_relu()
@@ -190,11 +192,15 @@ def _of_nvidia(compiled: Any, instructions: bool) -> Resources:
     return found
 
 
-def main(targets: Sequence[str]) -> None:
-    """Print the resources of all launches on the devices `targets`."""
-    for name in targets or DEVICES:
+def main() -> None:
+    """Print the resources of all launches on the devices that the command line names, or on all."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--width", type=int)
+    parser.add_argument("targets", nargs="*")
+    given = parser.parse_args()
+    for name in given.targets or DEVICES:
         device = DEVICES[name]
-        for shape, (kernel, constants) in launches(device):
+        for shape, (kernel, constants) in launches(device, given.width):
             family = kernel.fn.__module__.split(".")[-1].removeprefix("gpu_")
             label = {
                 **{"target": name, "kernel": f"{family}.{kernel.__name__.strip('_')}", "shape": shape},
@@ -205,4 +211,4 @@ def main(targets: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

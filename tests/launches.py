@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -60,15 +59,15 @@ class Strict(TorchDispatchMode):  # type: ignore[no-untyped-call]  # PyTorch's c
         return func(*args, **kwargs or {})
 
 
-def compiled_for(targets: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the JSON objects that `python -m tests.compile_kernels` prints for `targets`.
+def compiled_for(target: str, *options: str) -> list[dict[str, Any]]:
+    """Return the JSON objects that `python -m tests.compile_kernels` prints for a target.
 
     Skip the test without the compiler.
     """
     if find_spec("triton.backends.nvidia") is None:
         pytest.skip("this Triton does not compile for NVIDIA devices")
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    command = [sys.executable, "-m", "tests.compile_kernels", *targets]
+    command = [sys.executable, "-m", "tests.compile_kernels", *options, target]
     root = Path(__file__).parents[1]
     done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -1,29 +1,21 @@
 """Triton's compiler accepts all kernels for all GPUs, within their limits."""
 
-from typing import Any
-
 import pytest
 
 from tests.launches import compiled_for
 
 pytest.importorskip("triton")
+pytestmark = pytest.mark.slow
+
 TARGETS = ("sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120", "gfx942")
 """GPUs to compile for. For sm_89, Triton takes the way of sm_86, and the limits are the same."""
 
 
-@pytest.fixture(scope="module")
-def compiled() -> list[dict[str, Any]]:
-    """Return all kernels for all targets, compiled by one process."""
-    return compiled_for(TARGETS)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("target", TARGETS)
-def test_kernels_of_every_preset_fit_the_gpu(compiled: list[dict[str, Any]], target: str) -> None:
-    kernels = [each for each in compiled if each["target"] == target]
-    attention = [each for each in kernels if each["kernel"].startswith("attention_")]
-    # Three widths of heads: a small tile, often a large one, and blocks. A T4 uses PyTorch's own attention.
-    assert len(attention) == (0 if target == "sm_75" else 19) and len(kernels) == len(attention) + 3
+def check(target: str, attention: int, *options: str) -> None:
+    """Compile the kernels for a target and check their limits. `attention` is the number of its kernels."""
+    kernels = compiled_for(target, *options)
+    assert sum(each["kernel"].startswith("attention_") for each in kernels) == attention
+    assert len(kernels) == attention + 3
     for kernel in kernels:
         assert kernel["shared"] <= kernel["shared limit"], kernel
         assert kernel["stack"] <= kernel["stack limit"], kernel
@@ -31,3 +23,16 @@ def test_kernels_of_every_preset_fit_the_gpu(compiled: list[dict[str, Any]], tar
         if target == "sm_90":
             assert kernel["wide reads"] > 0, kernel
             assert kernel["of 2 bytes"] <= kernel["kernel"].startswith("row_losses"), kernel
+
+
+@pytest.mark.parametrize(("target", "attention"), [("sm_75", 0), ("sm_90", 7), ("gfx942", 7)])
+def test_kernels_of_the_paper_fit_a_gpu_of_each_kind(target: str, attention: int) -> None:
+    # A small tile, a large one, and blocks. A T4 has no tensor cores, and uses PyTorch's own attention.
+    check(target, attention, "--width", "64")
+
+
+@pytest.mark.release
+@pytest.mark.parametrize("target", TARGETS)
+def test_kernels_of_every_preset_fit_the_gpu(target: str) -> None:
+    # Three widths of heads, of which the widest has no large tile.
+    check(target, 0 if target == "sm_75" else 19)
