@@ -82,6 +82,7 @@ class Model:
         self._loaded = loaded
         self._workers: Workers | None = None
         self._closed = False
+        # Two threads that translate first must not both start workers.
         self._changing = threading.Lock()
 
     def __repr__(self) -> str:
@@ -182,6 +183,7 @@ class Model:
         """
         from nmt_cli.translation.stream import stream
 
+        # This method is no generator, so that wrong arguments raise errors here and not at the first result.
         options, lines = self._loaded.options(search, aligned, glossary), checked_lines(lines)
         queue = self._started().queue
         return self._kept(stream(self._loaded.translator, options, queue, lines, before_waiting))
@@ -299,6 +301,8 @@ class Model:
         if not workers or not workers.usable:
             workers = await asyncio.to_thread(self._started)  # takes seconds
         stream = async_stream(self._loaded.translator, options, workers.queue, lines)
+        # A consumer that stops early takes its sentences out of the queue now, not when the generator is
+        # collected.
         async with aclosing(stream) as translations:
             async for translation in translations:
                 yield translation

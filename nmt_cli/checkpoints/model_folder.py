@@ -201,6 +201,7 @@ def read_identity(folder: Path, description: Mapping[str, Any]) -> Identity:
         config = section_of(ModelConfig, description["model"])
         fingerprint, trained_on = description["tokenizer"], description["trained_on"]
         longest, ratio = trained_on.get("longest"), trained_on.get("length_ratio", 1.0)
+        # `isinstance` would accept true, which is an int in Python.
         if longest is not None and (type(longest) is not int or longest < 2):
             raise ValueError(f"trained_on has no longest sentence: {longest!r}")
         if type(ratio) is not float or not 0 <= ratio < math.inf:

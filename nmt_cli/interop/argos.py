@@ -157,6 +157,7 @@ def translate(folder: Path, lines: list[str]) -> list[str]:
         with zipfile.ZipFile(next(folder.glob("*.argosmodel"))) as package:
             package.extractall(root)
         (inner,) = root.iterdir()
+        # `translated` expects a model for each side, and the package has one for both.
         for name in SPMS.values():
             (inner / "model" / name).write_bytes((inner / "sentencepiece.model").read_bytes())
         options = {"length_penalty": PENALTY, "replace_unknowns": True}

@@ -93,6 +93,7 @@ def write(model: LoadedModel, folder: Path, precision: Precision) -> list[str]:
     if UNTIED[0] in items:
         items[UNTIED[1]] = numpy.ascontiguousarray(items.pop(UNTIED[0]).T)
     if precision == "int8":
+        # Biases and norms are matrices of one row, and stay fp32.
         matrices = {name: item for name, item in items.items() if item.ndim == 2 and len(item) > 1}
         items |= {name: marian_binary.rounded(item) for name, item in matrices.items()} | _scales(model)
     weights = weights.format(pair=pair)
@@ -157,5 +158,6 @@ def _greedy(transformer: Transformer, sources: Sequence[Sequence[int]]) -> list[
     for _ in range(LONGEST):
         decoded = transformer.step(tokens[-1], rows, cache, LONGEST)
         tokens.append(transformer.logits(decoded).argmax(1))
+    # The end tokens of the first input come last, so that every row has one.
     targets = torch.stack([*tokens[1:], tokens[0]], 1).tolist()
     return [[*ids[: ids.index(end)], end] for ids in targets]

@@ -94,6 +94,7 @@ def model_losses(config: ModelConfig, *, modern: bool = False, **supported: obje
 def sentencepiece_with_rules(side: Tokenizer, recipe: Recipe) -> bytes:
     """Return a side's SentencePiece model, with the normalisation of `recipe` if there is any."""
     model = side.subwords.files()["model"]
+    # The SentencePiece model of an imported model has all rules already.
     if recipe.text == UNTOUCHED:
         return model
     return with_normalization(model, recipe.text)

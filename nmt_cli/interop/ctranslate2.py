@@ -181,6 +181,7 @@ def _flags(variables: Mapping[str, Tensor], where: str) -> ForeignSettings:
     flags: dict[str, Any] = {}
     for path, tensor in variables.items():
         name = path if path == DECODER_HEADS else path.rpartition("/")[2]
+        # An unknown flag that is 0 switches nothing on.
         if not tensor.dim() and tensor and name not in FLAGS:
             raise UserError(f"{where} has {path}, which nmt import does not support.")
         if not tensor.dim() and flags.setdefault(name, tensor.item()) != tensor.item():

@@ -48,6 +48,7 @@ def read_binary(path: Path) -> Binary:
             return _read(content, path)
     except FileNotFoundError as error:
         raise UserError(f"{path} is missing. Copy the whole folder again.") from error
+    # `mmap` raises it too, for an empty file.
     except ValueError as error:
         raise UserError(f"{path} is damaged or not of CTranslate2 ({error}). Copy it again.") from error
 
@@ -94,6 +95,7 @@ def _variable(content: mmap) -> tuple[str, Tensor]:
     valid = len(shape) <= MAX_AXES and kind < len(DTYPES) and size > 0
     if not valid or prod(shape) * DTYPES[kind].itemsize != size:
         raise ValueError(f"{name[:80]!r} has an invalid size")
+    # PyTorch warns of memory that it must not write, as that of bytes.
     return name, torch.frombuffer(bytearray(_take(content, size)), dtype=DTYPES[kind]).view(shape)
 
 

@@ -237,6 +237,7 @@ def _tokenizers(
         settings.demand(f"{side}_vocab_threshold", 0)
         model = settings.text(f"{side}_subword_model", settings.text("src_subword_model"))
         read = read_spm if kind == "sentencepiece" else read_file
+        # The setting is a path on the machine of training. The name alone cannot lead out of the folder.
         models[ours] = read(folder / Path(model).name)
     return foreign_tokenizers(options.languages("", "", folder), models, sides, kind=kind, bare_source=True)
 

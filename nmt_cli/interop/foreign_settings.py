@@ -53,6 +53,7 @@ class ForeignSettings(Values):
     def equals(self, name: str, value: object) -> bool:
         """Return whether a setting has the value and the exact type of `value`."""
         actual = self.values.get(name)
+        # In Python, 1 and 1.0 are equal to True.
         return type(actual) is type(value) and bool(actual == value)
 
     def choice(self, name: str, choices: Mapping[str, Choice], default: str) -> Choice:

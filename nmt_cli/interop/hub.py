@@ -69,6 +69,7 @@ def _check_contents(folder: Path, listed: Sequence[Any]) -> None:
             while block := stream.read(1 << 20):
                 digest.update(block)
         if expected is not None and digest.hexdigest() != expected:
+            # The path is a link into the cache. Without its content, the next download gets the file again.
             path.resolve().unlink()
             raise ValueError(f"{file.rfilename} is damaged (its {name} is not that of the Hub). Try again")
 
@@ -101,9 +102,11 @@ def push(folder: Path, name: str, *, private: bool) -> str:
     failure = f"{folder} is complete, but not pushed"
     remedy = f" Then push it: hf upload {name} {folder}"
     with _explained(failure, name, api, remedy):
+        # None instead of False keeps the default of an organisation, which may be private.
         api.create_repo(name, private=private or None, exist_ok=True)
         there = api.model_info(name)
     address = f"{api.endpoint}/{name}"
+    # The Hub adds .gitattributes to a new repository.
     others = {file.rfilename for file in there.siblings} - files - {".gitattributes"}
     if others:
         raise UserError(
@@ -112,6 +115,7 @@ def push(folder: Path, name: str, *, private: bool) -> str:
     if private and not there.private:
         raise UserError(f"{failure}: {address} is public. Name a new repository, or omit --private.")
     with _explained(failure, name, api, remedy):
+        # With `parent_commit`, the upload fails if somebody else has added files since the check.
         api.upload_folder(repo_id=name, folder_path=folder, commit_message=MESSAGE, parent_commit=there.sha)
     return address
 

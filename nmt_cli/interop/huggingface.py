@@ -441,7 +441,9 @@ def _their_tensors(ours: Mapping[str, Tensor], config: ModelConfig) -> dict[str,
     if config.norm == "pre":  # Pegasus can compute these, but warns if they are missing
         table = to_halves(sinusoids(LONGEST, config.width))
         tensors_by_name |= {
-            f"model.{stack}.embed_positions.weight": table.clone() for stack in ("encoder", "decoder")
+            # safetensors refuses tensors that share memory.
+            f"model.{stack}.embed_positions.weight": table.clone()
+            for stack in ("encoder", "decoder")
         }
     if config.tie == "all":
         return tensors_by_name | {"model.shared.weight": output}

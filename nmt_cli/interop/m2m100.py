@@ -116,8 +116,10 @@ def _added(folder: Path, pieces: int) -> dict[int, str]:
                 f"{folder} names no languages: it has neither {FAST} nor a list in {SPECIAL_TOKENS} or "
                 f"{TOKENIZER}, where language_codes is missing, too. Download the whole folder."
             )
+        # NLLB has a mask token after its codes. M2M100 has none.
         mask = [] if (folder / VOCABULARY).is_file() else [MASK]
         codes = dict(enumerate([*listed, *mask], start=pieces))
+    # A huge id would allocate an entry for each id below it.
     if wrong := [code for i, code in codes.items() if i > MAX_ROWS or len(code.split()) != 1]:
         raise UserError(f"{folder}: {wrong[0][:40]!r} is not a language code. Copy the folder again.")
     return codes

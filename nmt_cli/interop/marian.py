@@ -190,6 +190,7 @@ def _loaded(file: Path) -> tuple[dict[str, Tensor], ForeignSettings]:
                 arrays = dict(stored)
         text = bytes(arrays.pop(SETTINGS).astype(numpy.uint8)).rstrip(b"\0").decode()
         numbers = {
+            # PyTorch takes only the byte order of this machine.
             name: torch.from_numpy(array.astype(array.dtype.newbyteorder("=")))
             for name, array in arrays.items()
             if not name.startswith("special:")

@@ -47,6 +47,7 @@ class Rounded(NamedTuple):
 
 def rounded(matrix: NDArray[numpy.float32]) -> Rounded:
     """Return `matrix` rounded to int8. The largest absolute value becomes `LARGEST`."""
+    # A matrix of zeros has no largest value to divide by.
     top = numpy.abs(matrix).max() or numpy.float32(1)
     multiplier = numpy.float32(LARGEST) / top
     levels = numpy.rint(matrix * multiplier).clip(-LARGEST, LARGEST)
@@ -67,6 +68,7 @@ def write(path: Path, items: Mapping[str, Array | Rounded]) -> None:
         shapes += numpy.array(array.shape, "<i4").tobytes()
         headers += [len(name.encode()) + 1, kind, array.ndim, len(data[-1])]
     start = numpy.array(headers, "<u8").tobytes() + names + shapes
+    # The length of the padding is stored before it, in 8 bytes.
     padding = -(len(start) + 8) % ALIGNMENT
     with path.open("wb") as file:
         file.writelines([start, padding.to_bytes(8, "little"), bytes(padding), *data])
@@ -90,6 +92,7 @@ def read(path: Path) -> dict[str, Array]:
                     f"{path}: {name!r} is of type {kind:#x}, which nmt import does not support. "
                     "Import the .npz of the model."
                 )
+            # Read even if it is left out, because the next item follows.
             data = file.read(length)
             if not name.endswith(SCALE):
                 items[name] = _array(data, name, kind, shape, path)
@@ -123,6 +126,7 @@ def _headers(file: IO[bytes], size: int, path: Path) -> Iterator[tuple[str, int,
         raise _damaged(path, "a name is not text")
     shapes = [tuple(numbers(length, "<i4")) for length in dimensions]
     (padding,) = numbers(1)
+    # Before any data are read, so that a damaged length cannot demand memory.
     if file.tell() + padding + sum(lengths) > size:
         raise _damaged(path, "it is cut")
     file.seek(padding, 1)

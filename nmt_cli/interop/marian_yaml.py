@@ -41,6 +41,7 @@ def vocabulary(text: str, where: str) -> dict[str, int]:
     long_key: str | None = None
     for number, line in enumerate(text.split("\n"), start=1):
         line = line.rstrip("\r")
+        # A piece may begin with "#", so a comment needs a space after it.
         if not line.strip() or line.startswith(("---", "# ")):
             continue
         # YAML writes a long key after "? ", and its id on the next line.

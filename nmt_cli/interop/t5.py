@@ -137,6 +137,7 @@ def _renamed(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
             common = f"{stack}.layers.{layer}.{PARTS.get(part, part)}.weight"
             if part == "layer_norm" and int(number) < len(NORMS[stack]):
                 common = f"{stack}.layers.{layer}.{NORMS[stack][int(number)]}_layer_norm.weight"
+            # Only the first layer of a stack has one, and all its layers use it.
             if part == "SelfAttention.relative_attention_bias" and layer == "0":
                 common = f"{stack}.relative_bias"
             named[common] = tensor

@@ -74,6 +74,7 @@ def common_tensors(
             raise UserError(
                 f"{where}: {name} is {kind}, but nmt import takes fp32, fp16, bf16 and fp64 only."
             )
+        # With a stride of 0, a small file could describe a tensor of any size.
         if tensor.dim() not in (1, 2) or tensor.nbytes > tensor.untyped_storage().nbytes():
             raise UserError(
                 f"{where}: {name} is {list(tensor.shape)}, not a vector or matrix. Copy it again."
@@ -201,6 +202,7 @@ def architecture(tensors: Mapping[str, Tensor], *, joint: bool) -> dict[str, Any
     both sides share a vocabulary."""
     layers = {match.groups()[:2] for name in tensors if (match := LAYER.fullmatch(name))}
     output, source, target = (tensors.get(name, torch.empty(0)) for name in (OUTPUT, SOURCE, TARGET))
+    # Files may store a tied matrix twice, so the values decide.
     if torch.equal(target, output):
         tie = "all" if joint and torch.equal(source, output) else "decoder"
     else:

@@ -95,6 +95,7 @@ def application(service: Service, keys: Keys) -> Middleware:
 
     def route(path: str, method: str, handler: Handler, keys: Keys = keys) -> Route:
         error_body = _error_body(path)
+        # Clients of OpenAI report a wrong key only for 401.
         no_key_status = 401 if error_body is openai.error_body else 403
         return Route(path, endpoint(service, keys, handler, error_body, no_key_status), methods=[method])
 
@@ -103,6 +104,7 @@ def application(service: Service, keys: Keys) -> Middleware:
         route("/detect", "POST", libretranslate.detect),
         route("/languages", "GET", libretranslate.languages, Keys()),
         route("/translate_file", "POST", files.translate_file),
+        # Without a key, because a browser sends none when it follows a link, and nobody can guess the name.
         route("/download_file/{name}", "GET", files.download_file, Keys()),
         route("/attention", "POST", page.attention),
         route("/v2/translate", "POST", deepl.translate),

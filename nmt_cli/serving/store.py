@@ -52,6 +52,7 @@ class Store:
         self._read: dict[str, StoredGlossary] = {}  # stored glossaries never change
         for path in (self._files, self._glossaries):
             try:
+                # Users have sent these texts, so no other user of the machine may read them.
                 path.mkdir(mode=0o700, parents=True, exist_ok=True)
             except OSError as error:
                 raise UserError(f"{path} can't be made: {error.strerror}. Change server.folder.") from error
@@ -120,6 +121,7 @@ class Store:
 
     def _paths(self) -> dict[str, Path]:
         """Return the file of each glossary by its id."""
+        # A name with a dot at its beginning is that of a file that is still being written.
         return {path.stem: path for path in self._glossaries.glob("[!.]*.json")}
 
     def _glossary_in(self, path: Path, key: str) -> StoredGlossary | None:

@@ -93,6 +93,7 @@ class Clock:
     def __init__(self, position: Position, limits: TrainingConfig, devices: int) -> None:
         """Start at the seconds in `position`. `devices` is the current number of devices over all ranks."""
         self._position, self._limits, self._devices = position, limits, devices
+        # A copy, because the loop changes the position in place.
         self._first = replace(position)
         self._start = time.perf_counter() - position.seconds
         self.began_late = self.time_is_up

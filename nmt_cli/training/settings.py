@@ -26,6 +26,7 @@ FIXED = frozenset(
 def keep_settings(run: Path, config: TrainConfig) -> None:
     """Write all settings, with defaults, to `config.toml` in `run`, which can be used to repeat the run."""
     with file_written_whole(run / CONFIG) as file:
+        # Names of files may have bytes that are not UTF-8.
         file.write(as_toml(config).encode(errors="surrogateescape"))
 
 

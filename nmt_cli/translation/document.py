@@ -60,6 +60,7 @@ class Document:
             else:
                 content = block.escape(text)
             if block.lines > 1:
+                # CR LF first, because it contains both of the others.
                 newline = next(ending for ending in ("\r\n", "\n", "\r") if ending in block.raw)
                 content = _wrapped(content, block.lines, newline)
             parts.append(content)

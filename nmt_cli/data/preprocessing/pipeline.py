@@ -173,6 +173,7 @@ def _make(run: Run, folder: Path) -> tuple[FilterReport, dict[str, Any], Tokeniz
     report = gather_report(run)
     run.progress("learning subwords", 0, 0)
     tokenizer_folder = _tokenizers_in(run)
+    # Copied and not moved, because workers load them there, and so does a run that resumes.
     shutil.copytree(tokenizer_folder, folder / TOKENIZERS)
     tokenizers = load_tokenizers(tokenizer_folder)
     evaluation = {

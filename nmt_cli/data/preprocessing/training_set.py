@@ -97,6 +97,7 @@ def clean_parts(run: Run) -> None:
     done = sum(map(len, parts)) - blocks
     for part in missing:
         with written_whole(clean_part(run.work, part)) as folder, CleanWriter(folder) as writer:
+            # `cleaned` goes on with the blocks of the next parts.
             for owner, block in zip(parts[part], cleaned, strict=False):
                 writer.append(owner, block)
                 done += 1
@@ -124,6 +125,7 @@ def draw_sample(work: Path, parts: int, config: TokenizerConfig) -> dict[Side, l
     sizes = [len(numbers_of(work, part)) for part in range(parts)]
     pairs = min(sum(sizes), max(1, config.sample_lines // 2))
     positions = np.arange(pairs) + np.random.default_rng(SAMPLE_SEED).random(pairs)
+    # Rounding may give the position after the last pair.
     chosen = np.minimum((positions * (sum(sizes) / pairs)).astype(np.int64), sum(sizes) - 1)
     sample: dict[Side, list[str]] = {side: [] for side in SIDES}
     first = 0

@@ -46,6 +46,7 @@ def endpoint(
             fields = await in_time(service, fields_of(request, service.config))
             if not keys.accept(request, fields):
                 raise Refused(no_key_status, "An API key is needed. Ask the operator of this server for one.")
+            # Only after the body is read: both take messages from `request.receive`.
             return await unless_gone(request.receive, in_time(service, handler(service, fields)))
         except Refused as refused:
             return JSONResponse(error_body(refused), refused.status, refused.headers)
@@ -77,6 +78,7 @@ async def unless_gone(receive: Receive, work: Coroutine[None, None, Result]) -> 
     finally:
         working.cancel()
         watching.cancel()
+        # Cancelling only asks. The work must have ended before the request counts as done.
         await asyncio.gather(working, watching, return_exceptions=True)
 
 
@@ -94,6 +96,7 @@ class EventStream(Response):
         """`events` yields the text of each event. `service` has the time limit. `error_body` builds the body
         of an error."""
         super().__init__(media_type="text/event-stream", headers={"Cache-Control": "no-store"})
+        # Starlette took it from the empty body, but the length is known only after the last event.
         del self.headers["content-length"]
         self.headers["X-Accel-Buffering"] = "no"  # otherwise nginx would buffer the events
         self._service, self._events, self._error_body = service, events, error_body
@@ -116,6 +119,8 @@ class EventStream(Response):
             await send({"type": "http.response.body", "body": body, "more_body": True})
 
         async def send_events() -> None:
+            # A client that disconnects ends the loop. The translations of the other events must end with it
+            # at once, not when the generator is collected.
             async with aclosing(self._events) as events:
                 async for event in events:
                     await send_event(event)

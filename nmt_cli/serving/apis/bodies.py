@@ -14,6 +14,7 @@ from nmt_cli.serving.config import ServerConfig
 from nmt_cli.serving.refused import Refused
 from nmt_cli.setting_values import Bounds
 
+# An emoji is %F0%9F%98%80 in a form and \ud83d\ude00 in JSON.
 MAX_BYTES_PER_CHARACTER, EXTRA_BYTES = 12, 1 << 16
 """Maximum bytes of one character of text in a form or in JSON, and of the rest of the body."""
 
@@ -64,6 +65,7 @@ class Fields(Values):
     def whole(self, name: str, maximum: int) -> int:
         """Return a whole number from 0 to `maximum`, also from digits in a form. A missing field is 0."""
         value = self.found(name)
+        # `isdigit` alone accepts "²", and `int` raises an error for thousands of digits.
         if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < MAX_SHOWN:
             value = int(value)
         bounds = Bounds(least=0, most=maximum)
@@ -72,6 +74,7 @@ class Fields(Values):
     def yes(self, name: str) -> bool:
         """Return whether the field is true, or False if it is missing. Forms may send "true" or "1"."""
         value = self.found(name)
+        # A list or an object of JSON has no hash, so it cannot be looked up.
         if isinstance(value, str | int) and value in YES_OR_NO:
             value = YES_OR_NO[value]
         return False if value is REQUIRED else bool(self.checked(name, value, bool))
@@ -103,6 +106,7 @@ async def fields_of(request: Request, config: ServerConfig) -> Fields:
         return Fields(from_url)
     try:
         values = json.loads(body)
+    # Python gives up on JSON that is nested a thousand times.
     except (ValueError, RecursionError) as error:
         raise Refused(400, "The body is neither a form nor JSON.") from error
     if not isinstance(values, dict):
@@ -130,6 +134,7 @@ def clean(text: str) -> str:
 
 async def _body(request: Request, limit: int) -> bytes:
     """Return the body. Raise `Refused` (413) beyond `limit` bytes."""
+    # Bytes are counted as they come, because Content-Length may be missing.
     chunks, size = [], 0
     async for chunk in request.stream():
         size += len(chunk)

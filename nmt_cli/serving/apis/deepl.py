@@ -36,6 +36,7 @@ async def translate(service: Service, fields: Fields) -> Response:
     markup = (
         DIALECTS[fields.chosen("tag_handling", (*DIALECTS,))] if fields.text("tag_handling", "") else None
     )
+    # A client that sends prefer_more accepts any form. One that sends more does not.
     if (formality := fields.text("formality", "")) in ("more", "less"):
         raise Refused(400, f"formality is not supported. Send prefer_{formality}, which has no effect.")
     ignored = fields.texts("ignore_tags") if fields.values.get("ignore_tags") else []

@@ -92,6 +92,7 @@ async def by_id(service: Service, fields: Fields, direction: Direction) -> Gloss
     if key not in service.glossaries:  # another process has stored it
         async with service.encoding:
             if key not in service.glossaries:
+                # Another request may have encoded it meanwhile, hence the second look.
                 service.glossaries[key] = await _encoded(service, stored.terms, direction)
     return service.glossaries[key]
 
@@ -177,6 +178,7 @@ async def _stored(service: Service, key: str) -> StoredGlossary:
     if stored := await asyncio.to_thread(service.store.glossary, key):
         return stored
     service.glossaries.pop(key, None)
+    # Another process may have removed it, so this one must not keep it.
     raise Refused(404, f"There is no glossary {shown(key)}.")
 
 

@@ -35,6 +35,7 @@ async def translate(service: Service, fields: Fields) -> Response:
     Raise `Refused` for wrong fields or languages (400), too much text (413), a busy server (429), or a failed
     translation (503).
     """
+    # The answer to a list has lists, even if the list has one text.
     is_list = isinstance(fields.values.get("q"), list)
     texts = fields.texts("q")
     source, target = fields.text("source"), fields.text("target")
@@ -51,6 +52,7 @@ async def translate(service: Service, fields: Fields) -> Response:
     )
     confidence = fields.yes("confidence")
     if fields.yes("stream"):
+        # A refusal has a status only before the response starts.
         documents = await service.documents(request)
         return EventStream(service, _events(service, documents, is_list, guess, confidence), error_body)
     translated, _ = await service.translate(request)

@@ -19,6 +19,7 @@ MAX_PARTS = 100
 MAX_HEAD_BYTES = 8192
 """Maximum length of the headers of a part."""
 
+# Possessive quantifiers (`*+`) never try a shorter match, so that the time is linear.
 PARAMETER = r';[ \t]*+(?P<name>[^\s=;"]++)=(?:"(?P<quoted>(?:[^"\\]|\\.)*+)"|(?P<plain>[^\s;"]*+))'
 DISPOSITION = re.compile(
     r"^content-disposition:[ \t]*+form-data(?P<parameters>.*+)$", re.IGNORECASE | re.MULTILINE
@@ -40,9 +41,12 @@ def parts(content_type: str, body: bytes) -> dict[str, list[str | File]]:
     """
     boundary = _parameters(content_type).get("boundary", "")
     delimiter = b"\r\n--" + boundary.encode("latin-1", "replace")
+    # The first delimiter has no line end before it if there is no preamble. The limit of `split` keeps a body
+    # that is full of delimiters from becoming millions of pieces.
     _, *pieces = (b"\r\n" + body).split(delimiter, MAX_PARTS + 2)
     if len(pieces) > MAX_PARTS + 1:
         raise Refused(400, f"The form has more than {MAX_PARTS} parts. Send fewer fields.")
+    # Two hyphens follow the last delimiter. Without them, the form was cut.
     if not boundary or len(pieces) < 2 or not pieces.pop().startswith(b"--"):
         raise _damaged()
     values = defaultdict[str, list[str | File]](list)

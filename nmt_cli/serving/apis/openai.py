@@ -35,6 +35,7 @@ async def complete(service: Service, fields: Fields) -> Response:
     name, text = fields.text("model"), _last_message(fields)
     if fields.values.get("glossary"):
         raise Refused(400, "glossary is not supported here. Use POST /translate or /v2/translate.")
+    # A missing n is 0.
     if fields.whole("n", 1) not in (0, 1):
         raise Refused(400, "n must be 1.")
     request = TranslationRequest(_direction(service, name), [text])

@@ -125,6 +125,7 @@ def forecast(run: TrainingRun, devices: int) -> Forecast:
     state_count = sum(tensor.numel() for tensor in trainer.optimizer.tensors().values())
     # The moving average is a copy of all weights.
     size = FLOAT_BYTES * (count + state_count + count * bool(config.optimizer.ema))
+    # A dry run makes no folder, so the run folder and its parents may be missing.
     existing = next(
         folder for folder in (resolved(run.folder), *resolved(run.folder).parents) if folder.is_dir()
     )

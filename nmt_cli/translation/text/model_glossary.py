@@ -95,6 +95,7 @@ def _paths(target: Tokenizer, form: str) -> list[tuple[int, ...]]:
     variants = [ids(form)]
     for before in ("a ", "("):
         head, both = ids(before.strip()), ids(before + form)
+        # Otherwise, a token has parts of both, and none is the beginning of the form.
         if both[: len(head)] == head:
             variants.append(both[len(head) :])
     known = [each for each in variants if each and target.vocabulary.unknown not in each]
