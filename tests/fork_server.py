@@ -76,10 +76,16 @@ class _Server:
         from select import select
 
         while True:
-            ready = select([0, self._listener.fileno(), self._wakeup.fileno()], [], [])[0]
+            waiting = {connection.fileno(): pid for pid, connection in self._children.items()}
+            ready = select([0, self._listener.fileno(), self._wakeup.fileno(), *waiting], [], [])[0]
             if self._wakeup.fileno() in ready:
                 self._wakeup.recv(1000)
                 self._send_exit_codes()
+            # Clients send nothing after their request, so this one was killed. Its fork must end too:
+            # torchrun kills a process that takes 30 s to end, and starts another that wants the same run.
+            for pid in [waiting[number] for number in ready if number in waiting]:
+                if pid in self._children:
+                    os.kill(pid, signal.SIGKILL)
             if self._listener.fileno() in ready and self._fork():
                 return
             if 0 in ready:

@@ -15,6 +15,7 @@ from nmt_cli.checkpoints.run_folder import read_state
 from nmt_cli.data.preprocessing.pipeline import Outcome
 from nmt_cli.training.step.distributed import child_environments
 from tests.end_to_end.processes import (
+    PATIENCE,
     TINY_MODEL,
     children_of,
     finish,
@@ -38,7 +39,12 @@ TINY = (
     ),
 )
 WITHOUT_DROPOUT = ("--set", "model.residual_dropout=0")
-TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+# torchrun takes itself for dead if it sends no sign of life for 15 s, as on a busy machine.
+PATIENT = f"heartbeat_timeout={PATIENCE},keep_alive_max_attempt={PATIENCE},read_timeout={PATIENCE}"
+TORCHRUN = (
+    *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"),
+    *("--rdzv-conf", PATIENT),
+)
 
 OUT_OF_MEMORY = """
 import os

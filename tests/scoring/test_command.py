@@ -4,18 +4,21 @@ import json
 import os
 import shlex
 import signal
-import subprocess
 import sys
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from select import select
+from subprocess import Popen
 from typing import Any
 
 import pytest
 
 from nmt_cli.errors import UserError
 from nmt_cli.scoring.command import CommandScorer
+
+PATIENCE = 300
+"""Seconds after which a process counts as hung."""
 
 
 def program(code: str) -> str:
@@ -87,57 +90,53 @@ def test_a_command_that_fails_is_one_clear_error(command: str, reason: str) -> N
     assert time.monotonic() - started < 30
 
 
+@pytest.fixture
+def pipe(tmp_path: Path) -> Iterator[int]:
+    """Create a named pipe `pipe`, and yield its end for reading."""
+    os.mkfifo(tmp_path / "pipe")
+    descriptor = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    yield descriptor
+    os.close(descriptor)
+
+
+def received(pipe: int) -> bytes:
+    """Return the next bytes from a pipe. There are none when all processes with its other end have ended,
+    whether or not another process has waited for them."""
+    assert select([pipe], [], [], PATIENCE)[0]
+    return os.read(pipe, 100)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_the_command_and_its_children(tmp_path: Path, number: int) -> None:
-    (tmp_path / "text").write_text("a\n")
-    command = f"echo $$ > {tmp_path}/pid; sleep 1000 | sleep 1000"
-    nmt = [sys.executable, "-m", "nmt_cli", "score", "--source", "text", "text", "--scorer", command]
-    process = subprocess.Popen(
-        nmt, cwd=tmp_path, stderr=subprocess.DEVNULL, env={**os.environ, "PYTHONPATH": str(Path.cwd())}
-    )
-    try:
-        wait_for(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text().endswith("\n"))
-        group = int((tmp_path / "pid").read_text())
-        process.send_signal(number)
-        assert process.wait(60) == 128 + number
-        wait_for(lambda: not exists(group))
-    finally:
-        process.kill()
-        process.wait()
+def test_a_signal_ends_the_command_and_its_children(
+    tmp_path: Path, pipe: int, start: Callable[..., Popen[str]], number: int
+) -> None:
+    (text := tmp_path / "text").write_text("a\n")
+    command = f"exec 2> {tmp_path}/pipe; sleep 1000 | sleep 1000 & echo started >&2; wait"
+    process = start([sys.executable, "-m", "nmt_cli", "score", "--source", text, text, "--scorer", command])
+    assert received(pipe) == b"started\n"
+    process.send_signal(number)
+    assert process.wait(PATIENCE) == 128 + number
+    assert received(pipe) == b""
 
 
 @pytest.mark.slow
 def test_an_interrupt_while_the_command_starts_ends_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, pipe: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    start = subprocess.Popen.__init__
+    start = Popen.__init__
 
-    def interrupted(process: subprocess.Popen[bytes], *arguments: Any, **options: Any) -> None:
+    def interrupted(process: Popen[bytes], *arguments: Any, **options: Any) -> None:
         start(process, *arguments, **options)
-        wait_for(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text().endswith("\n"))
+        assert received(pipe) == b"started\n"
         os.kill(os.getpid(), signal.SIGINT)
 
-    monkeypatch.setattr(subprocess.Popen, "__init__", interrupted)
+    monkeypatch.setattr(Popen, "__init__", interrupted)
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with pytest.raises(KeyboardInterrupt):
-            CommandScorer(f"echo $$ > {tmp_path}/pid; sleep 1000", 60).score(None, ["a"], None)
+            command = f"exec 2> {tmp_path}/pipe; sleep 1000 & echo started >&2; wait"
+            CommandScorer(command, 60).score(None, ["a"], None)
     finally:
         signal.signal(signal.SIGINT, before)
-    wait_for(lambda: not exists(int((tmp_path / "pid").read_text())), seconds=5)
-
-
-def exists(group: int) -> bool:
-    """Return whether a process of the group runs."""
-    with suppress(ProcessLookupError):
-        os.killpg(group, 0)
-        return True
-    return False
-
-
-def wait_for(condition: Callable[[], bool], seconds: float = 60) -> None:
-    limit = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < limit
-        time.sleep(0.05)
+    assert received(pipe) == b""
