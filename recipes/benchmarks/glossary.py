@@ -96,6 +96,9 @@ def measure(
 
 def main() -> None:
     """Measure both glossaries."""
+    if "--help" in sys.argv or not sys.argv[1:]:
+        print(__doc__)
+        return
     *models, folder = map(Path, sys.argv[1:3])
     terms = learnt(read(folder, "train.en"), read(folder, "train.de"))
     if not models:
