@@ -91,7 +91,10 @@ def test_the_version_is_the_same_everywhere() -> None:
     citation = (ROOT / ".github" / "CITATION.cff").read_text(encoding="utf-8")
     changes = (ROOT / ".github" / "CHANGELOG.md").read_text(encoding="utf-8")
     assert re.findall(r"(?m)^version: (.*)$", citation) == [nmt_cli.__version__]
+    folder, guide = ROOT / "recipes" / "serving", ROOT / "nmt_cli" / "docs" / "how-to" / "deploy.md"
+    texts = [path.read_text("utf-8") for path in (folder / "kubernetes.yaml", folder / "README.md", guide)]
     assert re.findall(r"(?m)^## (\d\S*)", changes)[0] == nmt_cli.__version__
+    assert set(re.findall(r"nmt-serve:([\d.]+\d)", "".join(texts))) == {nmt_cli.__version__}
 
 
 def test_unknown_options_and_commands_are_reported() -> None:
