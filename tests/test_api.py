@@ -112,6 +112,35 @@ def test_every_method_has_an_example() -> None:
     assert names | functions == {example.name for example in examples()}
 
 
+def forbid_b(log_probs: torch.Tensor, history: Any, end: int) -> None:
+    """Forbid "b" in the models of `copies`, but only after "a"."""
+    for row, path in enumerate(history.paths()):
+        item = history.items_R[row]
+        a, b = item.sentence.tokens[:2]
+        if path and path[-1] == a:
+            log_probs[row, b] = -torch.inf
+
+
+def test_a_rule_forbids_tokens_of_its_own_call_only(model: Model) -> None:
+    search = SearchConfig(beam=2)
+    assert model.translate(["abc"], search) == ["abc"]
+    with ThreadPoolExecutor(2) as pool:
+        free = pool.submit(model.translate, ["abc"] * 40, search)
+        (first, *others) = model.translate(["abc"] * 40, search, rule=forbid_b)
+        assert free.result() == ["abc"] * 40
+    assert "ab" not in first and set(others) == {first}
+    greedy = model.translate(["abc"], SearchConfig(beam=1), rule=forbid_b)
+    assert "ab" not in greedy[0] and greedy[0].startswith("a")
+
+
+def test_a_rule_that_forbids_all_tokens_ends_the_translation(model: Model) -> None:
+    assert model.translate(["abc"], rule=forbid_all) == [""]
+
+
+def forbid_all(log_probs: torch.Tensor, history: Any, end: int) -> None:
+    log_probs[:] = -torch.inf
+
+
 def test_the_library_exports_what_it_takes_and_returns() -> None:
     assert all(getattr(api, name) for name in api.__all__)
     assert api.preset_names() and not hasattr(api, "nothing")

@@ -7,6 +7,7 @@ import threading
 import weakref
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -17,7 +18,7 @@ from nmt_cli.translation.arguments import Anywhere, Device, Pair, check_counts, 
 
 if TYPE_CHECKING:  # PyTorch takes seconds to load
     from nmt_cli.decoding.attention_maps import AttentionMaps
-    from nmt_cli.decoding.search.hypotheses import Scored
+    from nmt_cli.decoding.search.hypotheses import Rule, Scored
     from nmt_cli.model.transformer import Transformer
     from nmt_cli.runtime.devices import Precision
     from nmt_cli.text.formats import Format
@@ -137,17 +138,26 @@ class Model:
         return Glossary(self.tokenizers, terms, self._loaded.annotates)
 
     def translate(
-        self, lines: Iterable[str], search: SearchConfig | None = None, glossary: Glossary | None = None
+        self,
+        lines: Iterable[str],
+        search: SearchConfig | None = None,
+        glossary: Glossary | None = None,
+        rule: Rule | None = None,
     ) -> list[str]:
         """Return the best translation of each line, in order. Raises `UserError` if a line does not fit into
         memory. `search` replaces the search settings of `load` for this call, here and in other methods.
+
+        `rule` may forbid next tokens. Each step calls `rule(log_probs, history, end)`, and the rule changes
+        `log_probs` in place: a row for each hypothesis, a column for each id, -inf for a forbidden token.
+        `history.paths()` has the ids of each row so far, and `end` is the id that ends it. If worker
+        processes translate, the rule must be picklable.
 
         >>> model.translate(["abc", "", "de"])
         ['abc', '', 'de']
         >>> model.translate(["abc"], SearchConfig(beam=1))
         ['abc']
         """
-        return [one.checked_text for one in self.translations(lines, search, glossary=glossary)]
+        return [one.checked_text for one in self.translations(lines, search, glossary=glossary, rule=rule)]
 
     def stream(self, lines: Iterable[str], search: SearchConfig | None = None) -> Iterator[str]:
         """Yield the best translation of each line in order, each as soon as finished. A thread reads `lines`,
@@ -167,11 +177,12 @@ class Model:
         before_waiting: Callable[[], None] = lambda: None,
         aligned: bool = False,
         glossary: Glossary | None = None,
+        rule: Rule | None = None,
     ) -> Iterator[Translation]:
         """Yield the translation of each line like `stream`, with all candidates, scores and tokens. `flags`
         are signs that the translation is wrong. A line that does not fit into memory has `failed` set and
         raises nothing. `before_waiting` is called whenever the next translation is not finished yet. If
-        `aligned`, the translation has the alignment of its words.
+        `aligned`, the translation has the alignment of its words. `rule` is that of `translate`.
 
         >>> (abc,) = model.translations(["abc"], SearchConfig(beam=3, n_best=2))
         >>> [candidate.text for candidate in abc.candidates][0]
@@ -184,7 +195,8 @@ class Model:
         from nmt_cli.translation.stream import stream
 
         # This method is no generator, so that wrong arguments raise errors here and not at the first result.
-        options, lines = self._loaded.options(search, aligned, glossary), checked_lines(lines)
+        options = replace(self._loaded.options(search, aligned, glossary), rule=rule)
+        lines = checked_lines(lines)
         queue = self._started().queue
         return self._kept(stream(self._loaded.translator, options, queue, lines, before_waiting))
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nmt_cli.decoding.config import SearchConfig
+from nmt_cli.decoding.search.hypotheses import Rule
 from nmt_cli.translation.text.model_glossary import Glossary
 
 
@@ -20,3 +21,6 @@ class CallOptions:
 
     glossary: Glossary | None = None
     """Terms that translations must have."""
+
+    rule: Rule | None = None
+    """A rule of the search for the next tokens."""

@@ -97,6 +97,7 @@ class Segmenter:
                 banned=options.banned,
                 placeholders=self._required(ids),
                 terms=glossary.wanted(number, text, self.longest, options.search) if glossary else (),
+                rule=options.rule,
                 raw=raw,
                 values=values,
                 spaces=spaces,

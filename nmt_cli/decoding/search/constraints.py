@@ -1,46 +1,21 @@
 """Rules about the next token that depend on the tokens of a hypothesis.
 
 A new rule is a function here, with a line in `rules_for`, and a setting in `config.py` or a field of
-`Sentence`. The engine does not know the setting or field, so searches with it take the plain path.
+`Sentence`. The engine does not know the setting or field, so searches with it take the plain path. A program
+that uses the library gives its own rule with `Model.translate(rule=...)`.
 
 R rows, each a hypothesis with T tokens, and V entries of the vocabulary. A rule overwrites log-probabilities
 of the next token, [R, V]: -inf forbids it. If all tokens are forbidden, the hypothesis ends.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import partial
 
 import torch
 from torch import Tensor
 
 from nmt_cli.decoding.config import SearchConfig
-from nmt_cli.decoding.search.hypotheses import Bans, BatchItem
-
-
-@dataclass(frozen=True, slots=True)
-class History:
-    """The tokens of each row, and the rules that depend on them."""
-
-    rules: Sequence["Rule"]
-    """In the order in which they apply."""
-
-    tokens_RT: Tensor
-    """[R, T]: the first `ages_R` tokens of each row are set."""
-
-    ages_R: Tensor
-
-    items_R: Sequence[BatchItem]
-    """The sentence that each row translates."""
-
-    def paths(self) -> list[list[int]]:
-        """Return the tokens of each row as lists, up to its age. The host waits for the device."""
-        rows = zip(self.tokens_RT.tolist(), self.items_R, strict=True)
-        return [tokens[: item.age] for tokens, item in rows]
-
-
-Rule = Callable[[Tensor, History, int], None]
-"""Changes log-probabilities of the next token in place, given the rows and the id of the end token."""
+from nmt_cli.decoding.search.hypotheses import Bans, BatchItem, History, Rule
 
 
 def rules_for(config: SearchConfig, items: Sequence[BatchItem]) -> list[Rule]:
@@ -52,6 +27,8 @@ def rules_for(config: SearchConfig, items: Sequence[BatchItem]) -> list[Rule]:
         rules.append(forbid_banned_sequences)
     if any(item.sentence.placeholders for item in items):
         rules.append(require_placeholders)
+    if any(item.sentence.rule for item in items):
+        rules.append(apply_own_rules)
     return rules
 
 
@@ -120,3 +97,15 @@ def require_placeholders(log_probs_RV: Tensor, history: History, end: int) -> No
         if missing:
             log_probs_RV[row, end] = -torch.inf
             log_probs_RV[row, missing] = missing_log_probs
+
+
+def apply_own_rules(log_probs_RV: Tensor, history: History, end: int) -> None:
+    """Apply the rule of each sentence that has one to its rows. Sentences of several calls share a batch."""
+    rules: dict[int, tuple[Rule, list[int]]] = {}
+    for row, item in enumerate(history.items_R):
+        if rule := item.sentence.rule:
+            rules.setdefault(id(rule), (rule, []))[1].append(row)
+    for rule, rows in rules.values():
+        own_RV, items = log_probs_RV[rows], [history.items_R[row] for row in rows]
+        rule(own_RV, History((), history.tokens_RT[rows], history.ages_R[rows], items), end)
+        log_probs_RV[rows] = own_RV

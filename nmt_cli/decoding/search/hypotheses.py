@@ -1,11 +1,12 @@
 """The input and output of a search."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import exp
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
 from nmt_cli.decoding.search.terms import Term, largest
 from nmt_cli.text.placeholders import Values
@@ -55,6 +56,9 @@ class Sentence:
 
     terms: tuple[Term, ...] = ()
     """The terms that a translation contains."""
+
+    rule: "Rule | None" = None
+    """A rule that the program gives. It applies after all others but terms."""
 
     aligned: bool = False
     """Whether its hypotheses have their `attention_TS`."""
@@ -121,6 +125,31 @@ class BatchItem:
         if self.age >= self.cap:
             return end
         return self.sentence.prefix[self.age] if self.age < len(self.sentence.prefix) else None
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """The tokens of each row, and the rules that depend on them. A row is a hypothesis that takes a token."""
+
+    rules: Sequence["Rule"]
+    """In the order in which they apply."""
+
+    tokens_RT: Tensor
+    """[R, T]: the first `ages_R` tokens of each row are set."""
+
+    ages_R: Tensor
+
+    items_R: Sequence[BatchItem]
+    """The sentence that each row translates."""
+
+    def paths(self) -> list[list[int]]:
+        """Return the tokens of each row as lists, up to its age. The host waits for the device."""
+        rows = zip(self.tokens_RT.tolist(), self.items_R, strict=True)
+        return [tokens[: item.age] for tokens, item in rows]
+
+
+Rule = Callable[[Tensor, History, int], None]
+"""Changes log-probabilities of the next token in place, given the rows and the id of the end token."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,9 @@ from torch import Tensor
 
 from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.decoding.search.beams import Beams
-from nmt_cli.decoding.search.constraints import History, rules_for
+from nmt_cli.decoding.search.constraints import rules_for
 from nmt_cli.decoding.search.expansion import random_draws
-from nmt_cli.decoding.search.hypotheses import BatchItem
+from nmt_cli.decoding.search.hypotheses import BatchItem, History
 from nmt_cli.decoding.search.terms import NOTHING, TermsRule, largest, progress, word_parts
 from nmt_cli.text.vocabulary import Vocabulary
 
