@@ -226,7 +226,8 @@ def unpack(archive: Archive, path: Path, folder: Path) -> None:
         raise DownloadError(
             f"{path} does not contain {', '.join(missing)}. It may be a different archive with that name."
         )
-    report(f"{archive.name}: {', '.join(archive.members.values())}")
+    names = [*archive.members.values()]
+    report(f"{archive.name}: {', '.join(names) if len(names) <= 12 else f'{len(names)} files'}")
 
 
 def write(content: IO[bytes], path: Path) -> None:
