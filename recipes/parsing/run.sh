@@ -30,9 +30,7 @@ module() { # NAME ARGUMENTS ...: a module of this recipe
 }
 
 parse() { # MODEL SET BEAM TREES
-    local words=$dataset/$2.source.raw.txt
-    nmt translate "$1" --config "$here/translate.toml" --beam "$3" --n-best "$3" --input "$words" |
-        module restore "$words" >"$4"
+    module parse "$1" --beam "$3" <"$dataset/$2.source.raw.txt" >"$4"
 }
 
 score() { # SET PARSES ...

@@ -44,6 +44,11 @@ class Tree:
         return [symbol for symbol in self.symbols if symbol[0] not in "()"]
 
 
+def words_of(sentence: str) -> list[str]:
+    """Return the words of a sentence, which have spaces between them."""
+    return [word for word in sentence.split(" ") if word]
+
+
 def parse(line: str) -> Tree:
     """Return the tree of a bracketed line. Raise `ValueError` with the first flaw if it has one."""
     tree, flaw = repair_bracketed(line)

@@ -16,8 +16,8 @@ from nmt_cli.config import preset_path, read
 from nmt_cli.data.config import PreprocessConfig
 from nmt_cli.training.config import TrainConfig
 from recipes.parsing import trees
+from recipes.parsing.parse import restored
 from recipes.parsing.phrases import phrases
-from recipes.parsing.restore import restored
 from recipes.parsing.right_branching import right_branching
 from recipes.parsing.score import compare, read_references
 
@@ -81,6 +81,7 @@ def finished(recipe: Recipe, copied: Path) -> tuple[Path, str]:
     done = recipe(*command, NMT_DATA="")
     assert done.returncode == 0, done.stderr
     assert "resuming from step 2" in done.stderr
+    assert "malformed: 0 of 3 (0.00 %)" in done.stderr
     return out / "gum-1", done.stdout
 
 
@@ -113,20 +114,20 @@ def test_each_parse_of_the_test_set_becomes_a_tree_over_the_words_of_its_sentenc
 
 
 @pytest.mark.parametrize(
-    ("parses", "sentence", "tree"),
+    ("parse", "sentence", "tree", "flaw"),
     [
-        (["(S (NP DT NN )NP . )S"], "The cat (", "(TOP (S (NP (DT The) (NN cat)) (. -LRB-)))"),
-        (["(S NN"], "a\u00a0b c", "(TOP (S (NN a\u00a0b) (XX c)))"),
-        (["(S NN NN )S )S", "(X"], "a", "(TOP (S (NN a)))"),
-        (["(S NN", "(X NN )X", "(Y NN )Y"], "a", "(TOP (X (NN a)))"),
-        ([], "a b", "(TOP (XX a) (XX b))"),
-        (["(S NN )S"], "", ""),
+        ("(S (NP DT NN )NP . )S", "The cat (", "(TOP (S (NP (DT The) (NN cat)) (. -LRB-)))", ""),
+        ("(S NN", "a\u00a0b c", "(TOP (S (NN a\u00a0b) (XX c)))", "there are 1 words, not 2"),
+        ("(S NN NN )S )S", "a", "(TOP (S (NN a)))", ")S closes nothing"),
+        ("(X NN )X", " a ", "(TOP (X (NN a)))", ""),
+        ("", "a b", "(TOP (XX a) (XX b))", "there is no word"),
+        ("(S NN )S", "", "", ""),
     ],
 )
-def test_the_first_well_formed_parse_or_else_a_repaired_one_becomes_a_tree_over_the_words(
-    parses: list[str], sentence: str, tree: str
+def test_a_parse_becomes_a_tree_over_the_words_repaired_if_it_is_malformed(
+    parse: str, sentence: str, tree: str, flaw: str
 ) -> None:
-    assert restored(parses, sentence) == tree
+    assert restored(parse, sentence) == (tree, flaw)
 
 
 def test_the_average_that_parses_the_validation_set_best_parses_the_test_set(

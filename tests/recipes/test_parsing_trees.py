@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recipes.parsing.linearise import linearise, read_trees
-from recipes.parsing.restore import restored
+from recipes.parsing.parse import restored
 from recipes.parsing.trees import Tree, linearised, parse, repair_bracketed, repair_linearised
 
 CAT = "(TOP (S (NP-SBJ (DT The) (NN cat)) (VP (VBZ sleeps)) (. .)))"
@@ -87,7 +87,7 @@ def test_a_bracketed_line_becomes_words_and_a_linearised_tree(line: str, words: 
 @given(whole_trees())
 def test_linearising_and_restoring_are_inverse(tree: Tree) -> None:
     assert repair_linearised(linearised(tree), len(tree.words)) == (Tree(tree.symbols, ()), "")
-    assert parse(restored([linearised(tree)], " ".join(tree.words))) == tree
+    assert parse(restored(linearised(tree), " ".join(tree.words))[0]) == tree
 
 
 @pytest.mark.parametrize("name", ["train", "valid", "test"])
@@ -97,7 +97,7 @@ def test_every_tree_of_the_treebank_comes_back_except_the_name_of_its_root(name:
     path = Path(os.environ["NMT_DATA"], "treebank", f"{name}.trees")
     lines = path.read_text(encoding="utf-8").splitlines()
     assert len(lines) > 400
-    trees = [restored([linearised(tree)], " ".join(tree.words)) for tree in read_trees(path)]
+    trees = [restored(linearised(tree), " ".join(tree.words))[0] for tree in read_trees(path)]
     assert [tree.replace("(TOP ", "(ROOT ", 1) for tree in trees] == lines
 
 
@@ -184,7 +184,7 @@ def test_the_depth_of_a_tree_is_not_limited() -> None:
     depth = 20_000
     tree = parse("(S " * depth + "(NN a)" + ")" * depth)
     assert len(tree.symbols) == 2 * depth + 1
-    assert parse(restored([linearised(tree)], "a")) == tree
+    assert parse(restored(linearised(tree), "a")[0]) == tree
 
 
 def test_a_file_of_trees_becomes_pairs_and_symbols_that_are_not_split(tmp_path: Path) -> None:
