@@ -5,6 +5,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from nmt_cli.attention.dropout_masks import hashed, shifted
 from nmt_cli.model.keyed_dropout import dropout
 from nmt_cli.model.pointwise import plain_relu_and_dropout, relu_and_dropout
 from nmt_cli.ragged import Layout
@@ -121,3 +122,18 @@ def test_the_mask_of_a_segment_does_not_depend_on_its_batch() -> None:
     other = dropped(x[5:], 0.5, layout=Layout.of([7], mask_keys=np.array([41])))
     assert torch.equal(both[5:], alone)
     assert not torch.equal(alone, other)
+
+
+def _by_halves(x_TD: Tensor, seed: Tensor, keys_T: Tensor, positions_T: Tensor, probability: float) -> Tensor:
+    """Drop elements by the definition of the first version: one hash, whose halves are side by side."""
+    hashes = hashed(seed, keys_T[:, None], positions_T[:, None], torch.arange((x_TD.shape[1] + 1) // 2).int())
+    bits_TD = torch.cat([shifted(hashes, 16), hashes & 0xFFFF], 1)[:, : x_TD.shape[1]]
+    levels = round(probability * 65536)
+    return torch.where(bits_TD >= levels, x_TD * (65536 / (65536 - levels)), 0.0)
+
+
+def test_masks_are_those_of_the_first_version() -> None:
+    keys_T, positions_T = torch.randint(-(2**31), 2**31 - 1, (20,)).int(), torch.arange(20).int() % 7
+    for width in (*range(1, 35), 511, 512, 513, 1023):
+        arguments = torch.randn(20, width), torch.tensor(2**61 + width), keys_T, positions_T, 0.3
+        assert torch.equal(plain_relu_and_dropout.dropped(*arguments), _by_halves(*arguments))

@@ -1,16 +1,18 @@
 """`torch.compile` compiles the whole model once for all batches, with the same results."""
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from nmt_cli.loss.chunked_loss import cross_entropy
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.keyed_dropout import dropout
+from nmt_cli.model.layers import Residual
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.ragged import Layout
 from nmt_cli.runtime.kernels.torch_private import compiled_for_all_sizes
@@ -106,3 +108,30 @@ def test_dropout_is_compiled_without_a_graph_break() -> None:
     assert not torch.equal(first, second)
     (gradient,) = torch.autograd.grad(first.sum(), x)
     assert torch.equal(gradient, first)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*script_method.* is deprecated:DeprecationWarning")  # PyTorch's own use
+def test_compiled_dropout_never_writes_its_hashes_to_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let Inductor write its code for two residual connections with dropout, forward and backward."""
+    from torch._inductor import config
+    from torch._inductor.async_compile import AsyncCompile
+    from torch._inductor.utils import run_and_get_code
+
+    # The code is read, not run, and the C++ compiler takes a minute.
+    monkeypatch.setattr(config.cpp, "simdlen", 1)
+    monkeypatch.setattr(AsyncCompile, "cpp_pybinding", lambda *_, **__: lambda *_: None)
+    width, layout = 48, Layout.of([3, 6, 20])
+    stack = nn.ModuleList(Residual(ModelConfig(width=width, residual_dropout=0.1)) for _ in range(2))
+
+    def forward(x_TD: Tensor) -> Tensor:
+        for residual in stack:
+            x_TD = residual(x_TD, torch.sin, layout)
+        return x_TD.sum()
+
+    inputs = torch.randn(29, width, requires_grad=True)
+    compiled = compiled_for_all_sizes(forward)
+    _, code = run_and_get_code(lambda: torch.autograd.grad(compiled(inputs), inputs))
+    columns = [int(n) for n in re.findall(r"empty_strided\w*\(\(\w+, (\d+)\)[^\n]*int32", "\n".join(code))]
+    assert len(code) == 2 and "float32" in code[0]
+    assert max(columns, default=0) < width // 2
