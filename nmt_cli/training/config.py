@@ -99,12 +99,17 @@ class ScheduleConfig(Section):
     """Steps of warm-up, in which the learning rate rises from 0. Linear and cosine end it early in a short
     run: after a tenth of training.max_hours, or of training.max_steps if it would take over half of them."""
 
+    decay_start: int = setting(0, Bounds(least=0), needs="schedule.kind=inverse-sqrt")
+    """Step at which the learning rate of inverse-sqrt begins to fall. 0 is the end of warm-up."""
+
     def __post_init__(self) -> None:
         check(self)
         if self.kind == "noam" and not self.warmup:  # the rule divides by it
             raise UserError("warmup is 0. With noam, it must be at least 1.")
         if self.kind == "noam" and changed(self, "peak"):
             raise UserError("peak has no effect with noam, which has factor. Set kind to inverse-sqrt.")
+        if self.decay_start and self.kind != "inverse-sqrt":
+            raise UserError(f"decay_start has no effect with {self.kind}. Set kind to inverse-sqrt.")
         if self.kind != "noam" and changed(self, "factor"):
             raise UserError(f"factor has no effect with {self.kind}, which has peak. Leave it out.")
 

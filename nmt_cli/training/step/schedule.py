@@ -22,10 +22,11 @@ def learning_rate(
     time_used: the used fraction of training.max_hours. Linear and cosine reach 0 when it is 1, if that is
         earlier.
 
-    All schedules but noam rise linearly to schedule.peak during warm-up. After it, inverse-sqrt falls with
-    the root of `step`, plateau multiplies the peak by `PLATEAU_FACTOR` for each plateau, and constant keeps
-    the peak. The warm-up of linear and cosine is shorter in a short run: see `warmup_steps`. With
-    training.max_hours, it ends after `SHORT_WARMUP` of the time at the latest.
+    All schedules but noam rise linearly to schedule.peak during warm-up. From the end of warm-up or
+    schedule.decay_start on, inverse-sqrt falls with the root of `step`. After warm-up, plateau multiplies the
+    peak by `PLATEAU_FACTOR` for each plateau, and constant keeps the peak. The warm-up of linear and
+    cosine is shorter in a short run: see `warmup_steps`. With training.max_hours, it ends after
+    `SHORT_WARMUP` of the time at the latest.
     """
     if config.kind == "noam":
         return (
@@ -42,13 +43,10 @@ def learning_rate(
         return min(rising, config.peak * (1 - decayed))
     if config.kind == "cosine":
         return min(rising, config.peak * (1 + math.cos(math.pi * decayed)) / 2)
-    if step < warmup:
-        return rising
-    match config.kind:
-        case "inverse-sqrt":
-            return config.peak * math.sqrt(max(warmup, 1) / step)
-        case "constant" | "plateau":
-            return config.peak * PLATEAU_FACTOR**plateaus
+    if config.kind == "inverse-sqrt":
+        start = config.decay_start or max(warmup, 1)
+        return rising * math.sqrt(start / max(start, step))
+    return rising if step < warmup else config.peak * PLATEAU_FACTOR**plateaus
 
 
 def warmup_steps(config: ScheduleConfig, max_steps: int) -> int:

@@ -56,6 +56,11 @@ def test_other_schedules_rise_linearly_to_the_peak_for_any_width(kind: str, widt
         ),
         (ScheduleConfig(kind="constant", peak=2.0, warmup=10), [10, 11, 50], [2.0, 2.0, 2.0]),
         (ScheduleConfig(kind="inverse-sqrt", peak=2.0, warmup=0), [1, 4, 16], [2.0, 1.0, 0.5]),
+        (
+            ScheduleConfig(kind="inverse-sqrt", peak=2.0, warmup=4, decay_start=8),
+            [2, 4, 8, 32],
+            [1.0, 2.0, 2.0, 1.0],
+        ),
         (ScheduleConfig(kind="linear", peak=2.0, warmup=0), [1, 25, 50], [1.96, 1.0, 0]),
         (ScheduleConfig(kind="cosine", peak=2.0, warmup=0), [25, 50], [1.0, 0]),
         (ScheduleConfig(kind="constant", peak=2.0, warmup=0), [1, 50], [2.0, 2.0]),
