@@ -4,6 +4,7 @@ A system is a program whose output is scored. It has one text of hypotheses. All
 references.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from nmt_cli.scoring.config import Metric, ScoreConfig, Test
 from nmt_cli.scoring.measures import TOKENIZER_OF, Lines, Measure, Score, SentenceScores, bleu_tokenizer
 from nmt_cli.scoring.paper import LANGUAGES
 from nmt_cli.scoring.scorers import Scorer, ScorerMeasure
+from nmt_cli.text.tag_placement import units
 
 Stated = TypeVar("Stated", Score, significance.Finding, SentenceScores)
 
@@ -23,6 +25,9 @@ DEFAULT: tuple[Metric, ...] = ("bleu", "paper-bleu", "chrf")
 MANY_LINES = 100
 """A text looks tokenised if this number of lines end in a space and a full stop, as sacrebleu judges it. It
 looks not tokenised if this number of lines end in a full stop without a space."""
+
+LENGTHS = (2, 5, 10, 20, 40)
+"""The most words of each range of lengths that is scored apart. One more range has no limit."""
 
 LONG_WORDS = 15
 """If words, separated by spaces, have more characters on average, the language of a text does not use
@@ -54,6 +59,9 @@ class Evaluation:
     source: Path | None = None
     """The source text, for scorers."""
 
+    by_length: bool = False
+    """True to score short and long lines apart, too."""
+
 
 @dataclass(frozen=True, slots=True)
 class System:
@@ -65,6 +73,17 @@ class System:
     """The result of the significance test for each of `scores`. Empty without a test."""
 
     sentences: list[SentenceScores]
+    lengths: list[list[Score]]
+    """For each of `Scores.lengths`, the score of its lines in each metric. Empty unless requested."""
+
+
+@dataclass(frozen=True, slots=True)
+class Length:
+    """The lines with a number of words from `least` to `most`. `most` is None without a limit."""
+
+    least: int
+    most: int | None
+    lines: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +98,9 @@ class Scores:
     warnings: list[str]
     documents: list[str]
     """The ids of the documents that were scored. Empty if lines were scored."""
+
+    lengths: list[Length]
+    """The lengths of lines that were scored apart. Empty unless requested."""
 
 
 def evaluate(evaluation: Evaluation, documents_file: Path | None = None) -> Scores:
@@ -122,15 +144,27 @@ def evaluate(evaluation: Evaluation, documents_file: Path | None = None) -> Scor
         for scorer in evaluation.scorers
     ]
     suffix = f"|docs:{len(names)}" if names else ""
+    groups = _by_length((lines or [source[0].lines])[0]) if evaluation.by_length else []
     return Scores(
         [reference.name for reference in references],
         len(outputs[0]),
         language,
-        _systems(evaluation, measures, [system.name for system in systems], suffix),
+        _systems(evaluation, measures, [system.name for system in systems], suffix, groups),
         notes,
         warnings,
         names,
+        [Length(*bounds, len(numbers)) for bounds, numbers in groups],
     )
+
+
+def _by_length(lines: Lines) -> list[tuple[tuple[int, int | None], list[int]]]:
+    """Return the numbers of the lines of each range of lengths that occurs, with the bounds of the range."""
+    numbers: list[list[int]] = [[] for _ in (*LENGTHS, None)]
+    for number, line in enumerate(lines):
+        words = sum(any(map(str.isalnum, line[start:end])) for start, end in units(line))
+        numbers[bisect_left(LENGTHS, words)].append(number)
+    bounds = zip((0, *(most + 1 for most in LENGTHS)), (*LENGTHS, None), strict=True)
+    return [(one, own) for one, own in zip(bounds, numbers, strict=True) if own]
 
 
 def _systems(
@@ -138,6 +172,7 @@ def _systems(
     measures: Sequence[tuple[Measure, Sequence[Lines]]],
     names: Sequence[str],
     suffix: str,
+    groups: Sequence[tuple[object, Sequence[int]]],
 ) -> list[System]:
     """Return the scores of each system and, if requested, results of a significance test and scores of single
     lines.
@@ -145,16 +180,20 @@ def _systems(
     - `measures`: each metric, with the lines or documents of all systems.
     - `names`: the names of the systems.
     - `suffix`: added to each signature.
+    - `groups`: the numbers of lines to score apart, each with its bounds.
 
     BLEU by the paper's protocol has no scores of lines.
     """
     scored: list[tuple[list[Score], list[significance.Finding]]] = []
+    apart: list[list[list[Score]]] = []  # by metric, group and system
     for measure, lines in measures:
-        if test := evaluation.significance:
+        if evaluation.significance or groups:
             # The test resamples lines, so their counts are kept, and each line is counted only once.
             counts = list(measure.counts(lines))
-            scores = measure.scores_of(counts)
-            scored.append((scores, significance.compare(measure, counts, test)))
+            test = evaluation.significance
+            findings = significance.compare(measure, counts, test) if test else []
+            scored.append((measure.scores_of(counts), findings))
+            apart.append([measure.scores_of(counts[n] for n in own) for _, own in groups])
         else:
             scored.append((measure.scores(lines), []))
     # multi-bleu is for whole texts. Sentences without a match of four words would score 0.
@@ -169,6 +208,7 @@ def _systems(
             [stated(scores[number]) for scores, _ in scored],
             [stated(findings[number]) for _, findings in scored if findings],
             [stated(measure.sentences(lines[number])) for measure, lines in by_line],
+            [[by_group[group][number] for by_group in apart] for group in range(len(groups))],
         )
         for number, name in enumerate(names)
     ]

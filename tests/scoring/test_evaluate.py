@@ -1,10 +1,13 @@
 """`nmt score` from request to result: files, choices of metrics, errors and warnings."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
+import sacrebleu
 
 from nmt_cli import config as settings
 from nmt_cli.errors import UserError
@@ -22,10 +25,12 @@ def run(
     metrics: Sequence[Metric] = (),
     sentences: bool = False,
     significance: Test | None = None,
+    by_length: bool = False,
 ) -> Scores:
     config = settings.read(ScoreConfig, assignments=assignments)
     names = frozenset(settings.given_values(None, assignments))
-    return evaluate(Evaluation(references, hypotheses, lang, metrics, sentences, significance, config, names))
+    evaluation = Evaluation(references, hypotheses, lang, metrics, sentences, significance, config, names)
+    return evaluate(replace(evaluation, by_length=by_length))
 
 
 def metrics_of(outcome: Scores) -> list[str]:
@@ -192,3 +197,31 @@ def test_references_without_words_cause_a_warning(tmp_path: Path) -> None:
     assert run([tmp_path / "ref.de"], [tmp_path / "hyp"]).warnings == [
         f"{tmp_path / 'ref.de'}: all 2 lines are empty."
     ]
+
+
+@pytest.mark.parametrize("significance", [None, "bootstrap"])
+def test_each_length_has_the_score_of_its_lines_alone(tmp_path: Path, significance: Test | None) -> None:
+    draw = Random(1)
+    ref = [" ".join(draw.choices(["dog", "a", "cat-like", "runs", "is"], k=n % 45)) + "." for n in range(90)]
+    outputs = [[line.replace(word, "it") for line in ref] for word in ("dog", "cat")]
+    for name, lines in zip(("ref", "one", "two"), (ref, *outputs), strict=True):
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines))
+    files = [tmp_path / "ref"], [tmp_path / "one", tmp_path / "two"]
+    outcome = run(*files, metrics=["bleu", "chrf"], by_length=True, significance=significance)
+    whole = run(*files, metrics=["bleu", "chrf"])
+    assert [system.scores for system in outcome.systems] == [system.scores for system in whole.systems]
+    assert [length.least for length in outcome.lengths] == [0, 3, 6, 11, 21, 41]
+    for group, length in enumerate(outcome.lengths):
+        own = [n for n in range(90) if length.least <= n % 45 <= (length.most or 90)]
+        assert len(own) == length.lines
+        for system, lines in zip(outcome.systems, outputs, strict=True):
+            pair = [lines[n] for n in own], [[ref[n] for n in own]]
+            expected = [sacrebleu.corpus_bleu(*pair).score, sacrebleu.corpus_chrf(*pair).score]
+            assert [score.value for score in system.lengths[group]] == pytest.approx(expected)
+
+
+def test_characters_count_as_words_in_languages_without_spaces(tmp_path: Path) -> None:
+    lines = ["一二三四五六", "a, b", ""]
+    (tmp_path / "ref.zh").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    outcome = run([tmp_path / "ref.zh"], [tmp_path / "ref.zh"], metrics=["chrf"], by_length=True)
+    assert [(one.least, one.most, one.lines) for one in outcome.lengths] == [(0, 2, 2), (6, 10, 1)]

@@ -79,6 +79,7 @@ small. With --model and --source, the output is a log-probability per line.
 @click.option("--scorer", "command", metavar="COMMAND", callback=not_empty, help="Score with a command.")
 @click.option("--device", type=DEVICE, metavar=DEVICES, help="Device of --metric comet.  [default: auto]")
 @click.option("--sentences", is_flag=True, help="Also score each line, as tab-separated values.")
+@click.option("--by-length", is_flag=True, help="Also score short and long lines apart.")
 @click.option("--documents", type=PATH, metavar="FILE", help="Score documents. FILE has an id per line.")
 @click.option("--significance", type=Choice(get_args(Test)), help="Test the difference to the first system.")
 @click.option("--model", type=PATH, help="Score HYP with this model, not references.")
@@ -95,6 +96,7 @@ def score(
     command: str | None,
     device: str | None,
     sentences: bool,
+    by_length: bool,
     documents: Path | None,
     significance: Test | None,
     model: Path | None,
@@ -109,13 +111,16 @@ def score(
     if Path("-") in inputs and sys.stdin.isatty() and not quiet:
         click.echo("Reading translations from the terminal; Ctrl-D ends the input.", err=True)
     if model or (source and not command and COMET not in metrics):
-        unused = [references, target_lang, metrics, sentences, documents, significance, settings, inputs[1:]]
+        tests = sentences, by_length, documents, significance
+        unused = [references, target_lang, metrics, *tests, settings, inputs[1:]]
         neural = metric_model or command or device
         _by_model(model, source, inputs[0], as_json, quiet, unused=bool(neural) or any(unused))
         return
     if not references and not source:
         instead = "--metric comet, --scorer and --model can use --source FILE instead"
         raise click.UsageError(f"Give --reference FILE. {instead}.")
+    if by_length and documents:
+        raise click.UsageError("--by-length is about lines, and --documents scores documents. Remove one.")
     if COMET in metrics and not metric_model:
         raise click.UsageError("--metric comet needs --metric-model FOLDER.")
     if COMET not in metrics and (metric_model or device):
@@ -128,8 +133,19 @@ def score(
         scorers = [*_scorers(metric_model, device, command, quiet, stack)]
         # COMET is a scorer, which loads a model. The other metrics are sacrebleu's.
         others = [metric for metric in metrics if metric != COMET]
-        tests = sentences, significance, config, settings
-        evaluation = Evaluation(references, inputs, target_lang or "", others, *tests, scorers, source)
+        evaluation = Evaluation(
+            references,
+            inputs,
+            target_lang or "",
+            others,
+            sentences,
+            significance,
+            config,
+            settings,
+            scorers,
+            source,
+            by_length,
+        )
         # Collecting garbage takes a tenth of the time, and millions of n-grams form no cycles.
         gc.disable()
         stack.callback(gc.enable)

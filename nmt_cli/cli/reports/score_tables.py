@@ -3,7 +3,7 @@
 A finding is the result of a significance test for one system and one metric.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from itertools import groupby
 from operator import itemgetter
@@ -14,7 +14,7 @@ import click
 from nmt_cli.cli.options import printer, warn
 from nmt_cli.cli.reports.tables import print_table
 from nmt_cli.errors import printable, printable_json
-from nmt_cli.scoring.evaluate import Scores, System
+from nmt_cli.scoring.evaluate import Length, Scores, System
 from nmt_cli.scoring.significance import Finding
 from nmt_cli.units import counted
 
@@ -47,6 +47,10 @@ def show(outcome: Scores, quiet: bool) -> None:
     print_table(lines, ["system"], heads, rows, stderr=by_line, show_lines=_tested(outcome))
     for line in _explanations(outcome):
         click.echo(line, err=by_line)
+    if outcome.lengths:
+        # Corpus scores of few lines vary much, so their number is beside them.
+        columns = ["lines", *heads]
+        print_table("By length", ["words", "system"], columns, _length_rows(outcome), stderr=by_line)
 
 
 def show_json(outcome: Scores, quiet: bool) -> None:
@@ -56,7 +60,7 @@ def show_json(outcome: Scores, quiet: bool) -> None:
     if outcome.documents:
         content["documents"] = outcome.documents
     content["language"] = outcome.language or None
-    content["systems"] = [_system(system) for system in outcome.systems]
+    content["systems"] = [_system(system, outcome.lengths) for system in outcome.systems]
     click.echo(printable_json(content, indent=1))
 
 
@@ -136,6 +140,14 @@ def _explanations(outcome: Scores) -> Iterator[str]:
         yield f"p, compared with {name}: {meaning} (* below {SIGNIFICANT})."
 
 
+def _length_rows(outcome: Scores) -> Iterator[list[object]]:
+    """Yield a row for each range of lengths and each system."""
+    for number, length in enumerate(outcome.lengths):
+        name = f"{length.least} or more" if length.most is None else f"{length.least} to {length.most}"
+        for system in outcome.systems:
+            yield [name, system.name, length.lines, *(score.shown for score in system.lengths[number])]
+
+
 def _tested(outcome: Scores) -> bool:
     """Return whether there was a significance test."""
     return any(system.findings for system in outcome.systems)
@@ -159,9 +171,9 @@ def _sentence_rows(outcome: Scores) -> Iterator[list[str]]:
         yield [first, *(f"{scores.values[number]:.4f}" for scores in columns)]
 
 
-def _system(system: System) -> dict[str, object]:
-    """Return the scores of a system in types of JSON, with the findings and the scores of lines if there are
-    any."""
+def _system(system: System, lengths: Sequence[Length]) -> dict[str, object]:
+    """Return the scores of a system in types of JSON, with the findings, the scores of lines and those of
+    `lengths` if there are any."""
     scores: list[dict[str, object]] = [
         {
             "metric": score.metric,
@@ -174,5 +186,12 @@ def _system(system: System) -> dict[str, object]:
     ]
     for score, finding in zip(scores, system.findings, strict=False):
         score["significance"] = asdict(finding)
-    sentences = [asdict(each) for each in system.sentences]
-    return {"system": system.name, "scores": scores} | ({"sentences": sentences} if sentences else {})
+    content: dict[str, object] = {"system": system.name, "scores": scores}
+    if system.sentences:
+        content["sentences"] = [asdict(each) for each in system.sentences]
+    if lengths:
+        content["by_length"] = [
+            asdict(length) | {"scores": {score.label: score.value for score in own}}
+            for length, own in zip(lengths, system.lengths, strict=True)
+        ]
+    return content
