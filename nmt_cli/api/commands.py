@@ -80,6 +80,7 @@ def _corpora(name: str, given: Corpora) -> Sequence[str | Iterable[Pair]]:
         return []
     if isinstance(first, str | os.PathLike):
         return [os.fspath(item) for item in (first, *items)]
+    # An iterator cannot go back, so the first pair is put before the others again.
     return [chain([first], items)]
 
 

@@ -181,6 +181,7 @@ def _metadata(form: str, recipe: Recipe, about: About, licence: str) -> dict[str
         "library_name": LIBRARIES.get(form, form),
         "tags": ["translation", "nmt"],
     }
+    # "Apache 2.0" is apache-2.0 on the Hub.
     name = re.sub("[ _]", "-", licence.lower())
     if licence:
         metadata["license"] = name if name in LICENCES else "other"

@@ -79,6 +79,7 @@ def foreign_kind(path: Path) -> ForeignKind | None:
     kinds = {_kind_of_file(file) for file in files} - {None}
     if len(kinds) > 1 and not any(file.suffix in (".safetensors", ".bin") for file in files):
         kinds.discard("Hugging Face")
+    # In a fixed order, since a set has none.
     return next((kind for kind in get_args(ForeignKind) if kind in kinds), None)
 
 

@@ -111,6 +111,7 @@ def read_description(folder: Path, name: str, format_version: int) -> dict[str, 
     if description.pop("sha256", None) != _digest(description):
         raise damaged(path, "its checksum is wrong")
     for key, kind in REQUIRED.get(name, {}).items():
+        # `isinstance` would accept true as the number of a step.
         if type(description.get(key)) is not kind:
             raise damaged(path, f"no {key}")
     for covered, written in description["files"].items():

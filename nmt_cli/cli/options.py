@@ -300,6 +300,7 @@ class CommandWithSettings(Command):
         try:
             return super().parse_args(ctx, args)
         finally:
+            # The options belong to the module, and later calls in this process use them again.
             for param in required:
                 param.required = True
 

@@ -48,6 +48,7 @@ def write(sets: Mapping[str, Sequence[Pair]], folder: Path, *, replace: bool = T
         for language in ("en", "de")
     }
     for path, content in files.items():
+        # All files are compared before the first is written, so that an error changes nothing.
         if not replace and path.exists() and path.read_bytes() != content:
             raise UserError(f"{path} exists, and is not of this demo. Choose another folder by --out.")
     for path, content in files.items():

@@ -119,6 +119,7 @@ class Packed:
     @property
     def widest(self) -> int:
         """Maximum outputs of a matrix inside the layers."""
+        # Without the last one, the output matrix, whose results have their own buffer.
         return int(self.weights.matrices[:-1, 2].max())
 
     def encoding(self, longest: int) -> Any:

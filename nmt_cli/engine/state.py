@@ -87,6 +87,7 @@ class State:
         prefix: tokens that a translation has to begin with.
         """
         now = self["tokens"].shape[2]
+        # Growing copies the arrays, so they grow by many tokens at a time.
         tokens = max(tokens, now + MORE_TOKENS) if tokens > now else now
         for name, array in self._arrays.items():
             if name in BY_NODE or name == "counts":
@@ -107,6 +108,7 @@ class State:
         free, before = int(self["counts"][FREE]), len(self["uses"])
         if needed <= free:
             return
+        # By half at least, so that all copies together take time in proportion to the last size.
         after = before + max(needed - free, before // 2)
         self._own = _grown(self._own, [len(self._own), after, self._own.shape[2]])
         for name in BY_NODE:
@@ -135,6 +137,7 @@ class State:
             if score > -np.inf:
                 length = int(self["ended_lengths"][place, k])
                 sums = [0.0, *self["ended_token_totals"][place, k, :length].tolist()]
+                # The compiled functions store the sum up to each token.
                 token_scores = [after - before for before, after in pairwise(sums)]
                 tokens = self["ended_tokens"][place, k, : length - 1].tolist()
                 hypotheses.append(Hypothesis(tokens, score, token_scores))

@@ -155,6 +155,7 @@ def translate(folder: Path, lines: list[str]) -> list[str]:
     with TemporaryDirectory() as unpacked:
         root = Path(unpacked)
         with zipfile.ZipFile(next(folder.glob("*.argosmodel"))) as package:
+            # The package is an export of this process, so its names are safe.
             package.extractall(root)
         (inner,) = root.iterdir()
         # `translated` expects a model for each side, and the package has one for both.

@@ -129,6 +129,7 @@ def _entries(folder: Path, side: Side) -> list[str]:
     if path.suffix == ".json":
         entries = read_json(path)
     else:
+        # Not `splitlines`, which also splits at other characters that an entry may have.
         entries = read_text(path).replace("\r\n", "\n").removesuffix("\n").split("\n")
     if not isinstance(entries, list) or not all(isinstance(entry, str) for entry in entries):
         raise UserError(f"{path} is not a list of entries. Copy it again.")

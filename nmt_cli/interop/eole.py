@@ -131,6 +131,7 @@ def _settings(model: ForeignSettings) -> ForeignSettings:
     """Return the settings of the model together with those of its parts. Raise `UserError` for an unsupported
     setting, and if encoder and decoder differ in one of `SAME`."""
     common = model.part("embeddings") | model
+    # A setting of a stack replaces that of the model, which replaces that of the embeddings.
     decoder, encoder = (common | model.part(name) for name in ("decoder", "encoder"))
     if differing := encoder.differences(decoder, SAME):
         raise UserError(f"{model.where}: encoder and decoder differ in {differing[0]}, but nmt's do not.")

@@ -130,6 +130,7 @@ def _vocabulary(path: Path) -> Vocabulary:
     that occurs twice.
     """
     entries: list[str] = list(MARKS)
+    # Not `splitlines`, which also splits at other characters that a piece may have.
     for number, line in enumerate(read_text(path).split("\n"), start=1):
         if not line.strip():
             continue

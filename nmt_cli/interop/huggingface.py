@@ -372,8 +372,10 @@ def write(model: LoadedModel, folder: Path, precision: str) -> list[str]:
     }
     classes = {"architectures": [name], "model_type": kind}
     sizes = {"vocab_size": len(tokenizers.source.vocabulary) + 1, "decoder_vocab_size": padding + 1}
+    # `generate` forbids sequences of ids, so each id is a list.
     excluded = [[i] for i in (*target.never, target.unknown, padding)]
     own = model.description.get("search", {})
+    # "never" searches until no hypothesis can become better, as our search does.
     search = {"num_beams": 4, "length_penalty": 1.0, "early_stopping": "never", "max_length": 512}
     ours = {"model": asdict(config), "trained_on": dict(model.identity.trained_on), "search": own}
     for file, content in {

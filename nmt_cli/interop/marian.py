@@ -186,6 +186,7 @@ def _loaded(file: Path) -> tuple[dict[str, Tensor], ForeignSettings]:
             arrays: dict[str, Any] = dict(marian_binary.read(file))
         else:
             check_whole(file)
+            # Pickled objects in an .npz could run any code.
             with numpy.load(file, allow_pickle=False) as stored:
                 arrays = dict(stored)
         text = bytes(arrays.pop(SETTINGS).astype(numpy.uint8)).rstrip(b"\0").decode()

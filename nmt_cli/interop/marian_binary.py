@@ -66,6 +66,7 @@ def write(path: Path, items: Mapping[str, Array | Rounded]) -> None:
         data.append(content + bytes(-len(content) % ALIGNMENT))
         names += name.encode() + b"\0"
         shapes += numpy.array(array.shape, "<i4").tobytes()
+        # The zero byte after a name counts.
         headers += [len(name.encode()) + 1, kind, array.ndim, len(data[-1])]
     start = numpy.array(headers, "<u8").tobytes() + names + shapes
     # The length of the padding is stored before it, in 8 bytes.

@@ -24,6 +24,7 @@ def read_ordinary(path: Path) -> bytes:
     except ValueError as error:  # the name has a NUL, or is not Unicode
         raise UserError(f"{path} is not the name of a file. Copy the whole folder again.") from error
     try:
+        # Of the open file, because the path may be replaced at any moment.
         status = os.fstat(descriptor)
         if stat.S_ISREG(status.st_mode) and status.st_size <= MAX_BYTES:
             with os.fdopen(descriptor, "rb", closefd=False) as file:

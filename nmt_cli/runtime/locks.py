@@ -63,5 +63,6 @@ def is_locked(folder: Path) -> bool:
     except OSError:
         return True
     finally:
+        # This also releases the lock, if it was free until now.
         os.close(descriptor)
     return False

@@ -24,6 +24,7 @@ def lines_of(
     number, length, mark = 1, 0, BOM_UTF8
     while chunk := read(CHUNK):
         first, *rest = chunk.split(b"\n")
+        # True only for the chunk in which the line becomes too long, so that it is reported once.
         if length <= longest < length + len(first):
             pieces = []
             too_long(number)

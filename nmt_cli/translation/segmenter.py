@@ -60,7 +60,9 @@ class Segmenter:
         sentences = [
             replace(
                 sentence,
+                # Unique, because no line has more sentences than `MAX_PARTS`.
                 key=number * MAX_PARTS + index,
+                # Each sentence begins with the language code, but only the first has the prefix.
                 prefix=begins[:certain] if index else begins,
                 certain=certain,
                 aligned=options.aligned or lossy,

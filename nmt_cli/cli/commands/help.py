@@ -43,6 +43,7 @@ def help_pages(context: click.Context, topic: str, quiet: bool) -> None:
     elif topic in files:
         click.echo_via_pager(files[topic].read_text(encoding="utf-8"))
     elif command := group.get_command(context, topic):
+        # The arguments that the command requires are missing here, hence `resilient_parsing`.
         click.echo(command.make_context(topic, [], context.parent, resilient_parsing=True).get_help())
     else:
         hint = nearest(topic, [*files, *group.commands], "nmt help lists all pages.")

@@ -130,6 +130,7 @@ def _of_state(state: Mapping[str, Any], limit: str = "", sentences: int = 0) -> 
     validations = state.get("judged")
     if not validations:
         return {"step": step}
+    # Keys of JSON are texts, and "200" would come after "1000".
     last = max(validations, key=int)
     scores = ", ".join(
         f"{name} {value:.{4 if name == 'comet' else 2}f}" for name, value in validations[last].items()

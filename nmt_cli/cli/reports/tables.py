@@ -35,12 +35,14 @@ def print_table(
     """
     table = Table(title=title, title_justify="left", **options)
     for head in names:
+        # Folded, since rich would otherwise cut names that are too long.
         table.add_column(head, overflow="fold")
     for head in numbers:
         table.add_column(Text(head), justify="right", overflow="fold")
     for row in rows:
         texts = [printable(cell) for cell in row[: len(names)]]
         texts += [f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in row[len(names) :]]
+        # As `Text`, since rich would take brackets in a name for markup.
         table.add_row(*map(Text, texts))
     # Without a terminal, rich would cut tables to 80 columns.
     terminal = (sys.stderr if stderr else sys.stdout).isatty()

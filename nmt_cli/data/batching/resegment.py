@@ -315,6 +315,7 @@ def _varied(
     symbols, masks = tokenizers.recipe.symbols, tokenizers.recipe.placeholders
     symbol_set = frozenset(symbols)
     for n, seed in enumerate(_seeds(task, "augment", len(pairs))):
+        # The upper 53 bits as a fraction from 0 to 1, as many bits as a float holds.
         kind = bisect_right(ends, (seed >> 11) / 2**53)
         if kind < len(VARIATIONS):
             own = changes(VARIATIONS[kind], pairs[n], Random(seed), symbol_set, masks)

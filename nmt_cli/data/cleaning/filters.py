@@ -150,6 +150,7 @@ def _numbers(text: str) -> list[str]:
         digits = "".join(str(unicodedata.decimal(digit)) for digit in match[0] if digit.isdecimal()).lstrip(
             "0"
         )
+        # By their number first, because `int` raises an error for thousands of digits.
         if len(digits) > 2 or int(digits or 0) > SPELLED_OUT:
             numbers.append(digits)
     return sorted(numbers)
@@ -166,6 +167,7 @@ def _script(setting: str, name: str) -> Callable[[str], bool]:
     try:
         if not SCRIPT_NAME.fullmatch(name):
             raise regex.error("not a plain name")
+        # An intersection of sets (&&) needs version 1 of its syntax.
         inside = regex.compile(rf"[\p{{L}}&&\p{{Script={name}}}]", regex.VERSION1)
     except regex.error as error:
         raise UserError(

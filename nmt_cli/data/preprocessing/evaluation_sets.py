@@ -69,6 +69,7 @@ def drawn_sets(
         files = folder / f"{role}.source", folder / f"{role}.target"
         for file, lines in zip(files, zip(*chosen[:size], strict=True), strict=True):
             file.write_bytes(b"\n".join((*lines, b"")))
+        # The next set gets other pairs.
         del chosen[:size]
         corpus = Corpus(role, files[0], files[1], "lines", names=(f"{role} set drawn from train",) * 2)
         sets.append(Input(role, corpus, size, [*map(sha256, files)]))

@@ -128,6 +128,7 @@ def _left_out(run: Run, report: FilterReport) -> NDArray[np.uint8]:
     needs = [hashes_needed(item.filter(run.config)) for item in run.training]
     ends = np.cumsum([corpus.kept for corpus in report.of_role(TRAIN)])
     parts = [clean_part(run.work, part) for part in range(len(run.parts))]
+    # On disk, because memory must not grow with the corpus.
     reasons: NDArray[np.uint8] = np.lib.format.open_memmap(
         run.work / "left-out.npy", mode="w+", dtype=np.uint8, shape=(int(ends[-1]),)
     )

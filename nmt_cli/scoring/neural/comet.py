@@ -151,6 +151,7 @@ class Comet:
 
     def _joined(self, parts: Sequence[Tokens]) -> Tokens:
         """Return several sentences as one sequence for the encoder, cut to the length that it allows."""
+        # Without the start and end tokens of each, of which the whole sequence has its own.
         inner = [[token for token in part[1:-1] if token != PADDING] for part in parts]
         joined = [START, *inner[0]]
         for part in inner[1:]:

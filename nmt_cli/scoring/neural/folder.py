@@ -112,6 +112,7 @@ def _encoder_files(folder: Path, encoder: str) -> tuple[int, float, XlmRobertaTo
     The two files of the encoder are in `folder`, or in the cache of the Hugging Face Hub that contains
     `folder`. Raise `UserError` if they are not.
     """
+    # A snapshot is in CACHE/models--OWNER--NAME/snapshots/COMMIT. A folder near the root has fewer parents.
     cache = [*folder.resolve().parents, folder, folder][2]
     snapshots = cache.glob(f"models--{encoder.replace('/', '--')}/snapshots/*")
     for place in (folder, *sorted(snapshots)):

@@ -59,6 +59,7 @@ class Network:
             self._inner = ACTIVATIONS[str(options["activations"]).lower()]
             self._final = ACTIVATIONS[str(options["final_activation"]).lower()]
             self._mix = self._layer_weights(options["layer"], options["layer_transformation"])
+            # The first token has the position after `PADDING`, number 2.
             self.max_tokens = len(self._tensors["embeddings.position_embeddings.weight"]) - 2
             if files.tokenizer.largest >= len(self._tensors["embeddings.word_embeddings.weight"]):
                 raise ValueError("the tokeniser has more pieces than the encoder")

@@ -48,6 +48,7 @@ async def translate(service: Service, fields: Fields) -> Response:
     )
     translations: list[dict[str, Any]] = [
         {
+            # DeepL writes codes in upper case.
             "detected_source_language": direction.source.upper(),
             "text": one.text,
             "billed_characters": len(text),

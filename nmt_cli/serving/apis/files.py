@@ -42,6 +42,7 @@ async def translate_file(service: Service, fields: Fields) -> Response:
             glossary=await in_request(service, fields, direction),
         )
     )
+    # Encoding megabytes would hold up other requests.
     content = await asyncio.to_thread(translated.text.encode)
     # Nobody can guess the name.
     name = f"{secrets.token_hex(16)}.{direction.target}{ending}"

@@ -151,6 +151,7 @@ def _parsed(text: str, form: str) -> Terms:
     """
     if form == "tsv":
         return _terms((line.split("\t") for line in text.splitlines()), MAX_TERMS)
+    # Otherwise, damaged quotes would be read as a part of a term.
     rows = csv.reader(text.splitlines(), strict=True)
     try:
         entries = [row[:2] for row in rows]

@@ -96,6 +96,7 @@ async def find_direction(
         if not sources:
             raise Refused(400, f"No model translates into {shown(target)}. {served.offered(source)}")
         service.check_size(texts)
+        # All languages are ranked, so one of them is a source.
         guess = next(one for one in await service.detect(texts) if one[0] in sources)
         source = guess[0]
     if direction := served.find(source, target):

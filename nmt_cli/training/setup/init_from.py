@@ -76,6 +76,7 @@ def start_from(model: Transformer, identity: Identity, config: StartConfig) -> s
 def freeze(model: nn.Module, patterns: Sequence[str]) -> str:
     """Exclude parameters that match any of `patterns` from training. Return a message with the number of
     frozen weights. Raise `UserError` if a pattern matches no name, or if nothing is left to train."""
+    # A tied matrix has several names, and a pattern may mean any of them.
     names = dict(model.named_parameters(remove_duplicate=False))
     for pattern in patterns:
         if not (matches := matching(names, pattern)):

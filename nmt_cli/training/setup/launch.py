@@ -86,6 +86,7 @@ def _end(processes: Sequence["Popen[bytes]"], stopping: bool) -> None:
         _signal_all([process for process in processes if process.poll() is None], signal.SIGTERM)
     for process in processes:
         try:
+            # All share one deadline, so that the waits for slow processes do not add up.
             process.wait(max(0.0, deadline - time.monotonic()))
         except TimeoutExpired:
             kill_program(process)

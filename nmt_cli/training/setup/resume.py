@@ -299,6 +299,7 @@ def _refuse_other_batches(checkpoint: Path, config: TrainConfig) -> None:
     """Raise `UserError` if the run of `checkpoint` has other settings of batches than `config`, because its
     position counts those batches. A checkpoint that was copied without its run has no settings to compare,
     and passes."""
+    # A checkpoint is in RUN/checkpoints, also if a link such as RUN/best leads to it.
     if before := stored(checkpoint.resolve().parents[1]):
         changed = differences(before, config)
         if names := [name for name in changed if name.partition(".")[0] in OF_BATCHES or name == SEED]:

@@ -76,6 +76,7 @@ class TrainingRun:
     def identity(self) -> Identity:
         """The identity of the model to train: settings, tokenisers, and a record of the training data."""
         trained_on = _trained_on(self.dataset, self.config)
+        # Checkpoints are shared, so the record must not name folders of the user.
         return Identity(self.config.model, self.tokenizers, shareable(trained_on))
 
     @cached_property

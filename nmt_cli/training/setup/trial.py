@@ -28,6 +28,7 @@ TOKENS_ON_CPU = 8192
 HEADROOM = 0.9
 """Fraction of the fitting tokens that is used, since batches of other shapes may need more memory."""
 
+# The lengths of all pairs at once would take memory that grows with the corpus.
 PAIRS_READ_AT_ONCE = 1 << 20
 
 SECONDS_TO_REPEAT = 120

@@ -168,6 +168,7 @@ def _judged(name: str, validations: Sequence[Validation]) -> dict[str, Any]:
     """Return axes, losses and scores of a set, for up to `VALIDATIONS` validations and the best ones.
     Signatures come from the newest validation. `validations` must not be empty."""
     metrics = list(validations[-1].scores)
+    # By identity, because a validation contains a dict and so has no hash.
     best = {id(max(validations, key=lambda v: v.scores.get(metric, 0.0))) for metric in metrics}
     spread = {id(validation) for validation in evenly(validations, VALIDATIONS)}
     shown = [validation for validation in validations if id(validation) in best | spread]

@@ -149,6 +149,7 @@ class Judge:
         pairs = np.arange(len(split)) if only is None else np.array(only, dtype=np.int64)
         batches = micro_batches(*split.lengths(pairs), MAX_TOKENS)
         process = self.group.process
+        # Batches are sorted by length, so every N-th gives each rank long and short ones.
         losses = [self._loss(model, split, pairs[batch]) for batch in batches[process.rank :: process.world]]
         translations = self._translate(model, split, lines)
         model.train(training)
@@ -193,6 +194,7 @@ class Judge:
         words = sum(len(line.split()) + 1 for line in references)  # does not depend on the vocabulary
         lang = iso_code(self.tokenizers.recipe.target_lang)
         config = ScoreConfig(bleu=BleuConfig(tokenizer=self.bleu_tokenizer))
+        # validation.metric may also be nll or comet, which are computed elsewhere.
         metrics = [*dict.fromkeys((*LOGGED, *(one for one in get_args(Metric) if one == self.config.metric)))]
         scores = score(translations, [own_references], metrics, config, lang)
         scores += self._comet_scores(split, [*translated], translations, own_references)

@@ -123,5 +123,6 @@ def improvements(config: TrainConfig, judged: Judged, after: int) -> list[bool]:
     sign = -1 if metric in SMALLER_IS_BETTER else 1
     # nan is not larger than any value, so a validation without a score is never the best.
     values = [sign * measured[metric] for step, measured in judged.items() if int(step) > after]
+    # The best before each validation: it begins with that before the first one.
     bests = accumulate(values, max, initial=-math.inf)
     return [value > best for value, best in zip(values, bests, strict=False)]

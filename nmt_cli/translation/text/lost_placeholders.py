@@ -77,6 +77,7 @@ def _edited(
     rows: list[Mapping[int, float]] = [{}] * len(target)  # of each character
     for (start, end), row in zip(spans, shares, strict=True):
         rows[start:end] = [row] * (end - start)
+    # From the end, so that the spans of earlier edits stay right.
     for (start, end), text, own in reversed(sorted(edits, key=lambda edit: edit[0])):
         target = target[:start] + text + target[end:]
         rows[start:end] = [own] * len(text)

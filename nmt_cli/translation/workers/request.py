@@ -83,6 +83,7 @@ class Request:
         """
         oldest = min(self.waiting)
         chosen = take_longest(self.waiting[oldest], slots, tokens, running)
+        # The lowest group must have a sentence, whenever one waits.
         if not self.waiting[oldest]:
             del self.waiting[oldest]
         return chosen
@@ -92,6 +93,7 @@ class Request:
         line, wake the caller."""
         self.hypotheses[sentence.key] = hypotheses
         self.unfinished -= 1
+        # The caller takes lines in order, so a later line would wake it in vain.
         if line_number(sentence) == self.returned + 1:
             self.notify()
 
