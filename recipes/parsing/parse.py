@@ -45,10 +45,12 @@ def main() -> None:
     sys.stdin.reconfigure(newline="\n")  # type: ignore[union-attr]
     sentences = [line.rstrip("\n") for line in sys.stdin]
     with load(options.model, config=config, threads=options.threads) as model:
-        rule = None if options.free else tree_rule(model.tokenizers.target)
-        flaws = 0
+        target, flaws = model.tokenizers.target, 0
+        rule = None if options.free else tree_rule(target)
         for sentence, parse in zip(sentences, model.translations(sentences, rule=rule), strict=True):
-            tree, flaw = restored(parse.checked_text, sentence)
+            # Not the text of the translation, which gets back addresses that are in the sentence only.
+            parts = parse.candidates[0].parts if parse.candidates else ()
+            tree, flaw = restored(" ".join(target.decode(part.tokens) for part in parts), sentence)
             flaws += bool(flaw)
             print(tree)
     print(
