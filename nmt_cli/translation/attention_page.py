@@ -13,7 +13,7 @@ from nmt_cli.html.compose import compose
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.text.tokenizers import Tokenizers
 
-SCRIPTS = ("drawing.js", "pieces.js", "detail.js", "page.js")
+SCRIPTS = ("drawing.js", "pieces.js", "detail.js", "save.js", "page.js")
 """The scripts in `page/`, in the order in which the page runs them."""
 
 FULL = 255

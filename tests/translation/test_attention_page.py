@@ -1,6 +1,7 @@
 """The attention page: its data, its safety, and its drawing in a browser."""
 
 import base64
+import html
 import io
 import json
 import re
@@ -8,6 +9,7 @@ from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -142,3 +144,33 @@ def test_a_browser_draws_the_page(page: str, tmp_path: Path, shown_by_browser: C
     assert re.search(r'<option value="1">2\. first lineU\+2028second &lt;/script&gt;', shown)
     for piece in LINES[0].split():
         assert f'title="{piece}"' in shown
+
+
+SAVED = """(document.readyState === "complete") && (() => {
+  document.body.dataset.svg = asSvg(shapes());
+  document.body.dataset.png = asCanvas(shapes()).toDataURL().slice(0, 22);
+  document.body.dataset.address = location.hash;
+  return true;
+})()"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("view", "marks"), [("lines", "line"), ("heat", "rect")])
+def test_a_browser_saves_the_drawing_and_keeps_the_chosen_token_in_the_address(
+    view: str, marks: str, page: str, tmp_path: Path, shown_by_browser: Callable[..., str]
+) -> None:
+    (tmp_path / "page.html").write_text(page, encoding="utf-8")
+    chosen = f"#sentence=2&kind=encoder&view={view}&layer=2&heads=1-3&query=3"
+    shown = shown_by_browser(f"{(tmp_path / 'page.html').as_uri()}{chosen}", SAVED)
+    saved = {
+        name: html.unescape(value) for name, value in re.findall(r'data-(svg|png|address)="([^"]*)"', shown)
+    }
+    assert saved["address"] == chosen
+    assert saved["png"] == "data:image/png;base64,"
+    svg = ElementTree.fromstring(saved["svg"])
+    names = [one.tag.rpartition("}")[2] for one in svg.iter()]
+    assert names.count(marks) > len(HOSTILE)
+    texts = ["".join(one.itertext()) for one in svg.iter() if one.tag.endswith("text")]
+    assert len(texts) == 2 * (len(HOSTILE) + 1)
+    assert SCRIPT in texts
+    assert "attends to" in shown

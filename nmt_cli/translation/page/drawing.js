@@ -49,9 +49,30 @@ function image(canvas, numbers, columns, paint, shade = Math.sqrt) {
 }
 
 /**
- * Draw a line per weight, with the weight as its opacity. Tokens are `step` pixels apart. If all weights of a
+ * Return a line per weight, with the weight as its opacity. Tokens are `step` pixels apart. If all weights of a
  * query are small, its lines are strengthened by one factor.
  */
+function strokes(step, of, layer, heads, isRelevant) {
+  const made = [];
+  heads.forEach((head, index) => {
+    const shift = (step / 3) * ((index + 0.5) / heads.length - 0.5);
+    for (let query = 0; query < of.rows; query++) {
+      const shares = range(of.columns).map((key) => weight(of, layer, head, query, key));
+      const boost = Math.max(1, SEEN / Math.max(1 / FULL, ...shares));
+      shares.forEach((share, key) => {
+        const opacity = share * boost * (isRelevant(query, key) ? 1 : HINT);
+        if (share * boost < FAINT) return;
+        made.push({ head, opacity, from: (query + 0.5) * step + shift, to: (key + 0.5) * step + shift });
+      });
+    }
+  });
+  return made;
+}
+
+/** Return the width of the lines of `strokes` in pixels. */
+const thickness = (step) => Math.max(THINNEST, Math.min(2, step / 6));
+
+/** Draw `strokes` on a canvas, from its left to its right edge. */
 function lines(canvas, width, step, of, layer, heads, isRelevant = () => true) {
   const height = Math.max(of.rows, of.columns) * step;
   const ratio = Math.min(devicePixelRatio || 1, 16000 / height);
@@ -59,22 +80,21 @@ function lines(canvas, width, step, of, layer, heads, isRelevant = () => true) {
   canvas.height = height * ratio;
   const context = canvas.getContext("2d");
   context.scale(ratio, ratio);
-  context.lineWidth = Math.max(THINNEST, Math.min(2, step / 6));
-  heads.forEach((head, index) => {
-    const shift = (step / 3) * ((index + 0.5) / heads.length - 0.5);
+  context.lineWidth = thickness(step);
+  for (const { head, opacity, from, to } of strokes(step, of, layer, heads, isRelevant)) {
     context.strokeStyle = colour(head, of.heads);
-    for (let query = 0; query < of.rows; query++) {
-      const shares = range(of.columns).map((key) => weight(of, layer, head, query, key));
-      const boost = Math.max(1, SEEN / Math.max(1 / FULL, ...shares));
-      shares.forEach((share, key) => {
-        const opacity = share * boost;
-        if (opacity < FAINT) return;
-        context.globalAlpha = isRelevant(query, key) ? opacity : opacity * HINT;
-        context.beginPath();
-        context.moveTo(0, (query + 0.5) * step + shift);
-        context.lineTo(width, (key + 0.5) * step + shift);
-        context.stroke();
-      });
-    }
-  });
+    context.globalAlpha = opacity;
+    context.beginPath();
+    context.moveTo(0, from);
+    context.lineTo(width, to);
+    context.stroke();
+  }
+}
+
+/** Return a colour as other programs read it, such as "rgb(1, 2, 3)". */
+function plain(paint) {
+  const canvas = element("canvas", { width: 1, height: 1 });
+  image(canvas, [1], 1, paint);
+  const [red, green, blue] = canvas.getContext("2d").getImageData(0, 0, 1, 1).data;
+  return `rgb(${red}, ${green}, ${blue})`;
 }

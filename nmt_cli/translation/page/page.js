@@ -151,8 +151,8 @@ function showHeads() {
 
 // The choices
 
-/** Apply new choices. Values that the sentence does not have are corrected. */
-function change(choices) {
+/** Apply new choices. Values that the sentence does not have are corrected. `token` is pinned. */
+function change({ token = null, ...choices }) {
   Object.assign(state, choices);
   state.sentence = Math.max(0, Math.min(pairs.length - 1, Math.trunc(state.sentence) || 0));
   if (!(state.kind in KINDS)) state.kind = "cross";
@@ -161,11 +161,27 @@ function change(choices) {
   state.layer = Math.max(0, Math.min(of.layers - 1, Math.trunc(state.layer) || 0));
   const heads = [...state.heads].filter((head) => head >= 0 && head < of.heads).sort((a, b) => a - b);
   state.heads = new Set(heads.length ? heads : range(of.heads));
-  if ("sentence" in choices || "kind" in choices) [pointed, pinned] = [{ query: null, key: null }, null];
+  if ("sentence" in choices || "kind" in choices) {
+    pinned = token && existing(token, of);
+    pointed = pinned ?? { query: null, key: null };
+  }
   show();
+  remember();
+}
+
+/** Return a query, a key or both as a token to pin, or null if the sentence does not have it. */
+function existing({ query, key }, of) {
+  const found = (index, count) => (index >= 0 && index < count ? Math.trunc(index) : null);
+  const token = { query: found(query, of.rows), key: found(key, of.columns) };
+  return token.query === null && token.key === null ? null : token;
+}
+
+/** Write the choices into the address. */
+function remember() {
   const { sentence, kind, view, layer } = state;
   const numbers = [...state.heads].map((head) => head + 1).join("-");
   const told = { sentence: sentence + 1, kind, view, layer: layer + 1, heads: numbers };
+  for (const side of ["query", "key"]) if (pinned && pinned[side] !== null) told[side] = pinned[side] + 1;
   history.replaceState(null, "", `#${new URLSearchParams(told)}`);
 }
 
@@ -177,7 +193,7 @@ function show() {
   showDrawing();
 }
 
-/** Return the choices in the address, for example #sentence=2&layer=5&heads=1-4. */
+/** Return the choices in the address, for example #sentence=2&layer=5&heads=1-4&query=3. */
 function asked() {
   const told = Object.fromEntries(new URLSearchParams(location.hash.slice(1)));
   const heads = (told.heads ?? "")
@@ -185,7 +201,8 @@ function asked() {
     .filter(Boolean)
     .map((head) => head - 1);
   const layer = told.layer === undefined ? Infinity : told.layer - 1;
-  return { kind: told.kind, view: told.view, heads, sentence: told.sentence - 1, layer };
+  const token = { query: told.query - 1, key: told.key - 1 };
+  return { kind: told.kind, view: told.view, heads, sentence: told.sentence - 1, layer, token };
 }
 
 function pressed(event) {
@@ -202,6 +219,7 @@ function pressed(event) {
     Escape: () => {
       pinned = null;
       point(null);
+      remember();
     },
   };
   if (!actions[event.key]) return;
@@ -234,7 +252,12 @@ function main() {
   drawing.onclick = () => {
     const same = pinned && pinned.query === pointed.query && pinned.key === pointed.key;
     pinned = same ? null : pointed;
+    remember();
   };
+  byId("save").append(
+    element("button", { type: "button", onclick: saveSvg }, "Save as SVG"),
+    element("button", { type: "button", onclick: savePng }, "Save as PNG"),
+  );
   addEventListener("keydown", pressed);
   addEventListener("resize", showDrawing);
   addEventListener("hashchange", () => change(asked()));
