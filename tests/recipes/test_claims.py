@@ -5,6 +5,7 @@ import json
 import math
 import random
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.embedding import sinusoids
 from nmt_cli.ragged import Layout
 from nmt_cli.text.vocabulary import Vocabulary
-from recipes.claims import lengths, positions
+from recipes.claims import figures, lengths, positions
 from recipes.claims.other_scores import Kind, change, query_key_gradient, scores
 from recipes.claims.results import Runs, write_table
 from recipes.claims.small_training import (
@@ -139,3 +140,21 @@ def test_words_of_the_corpus_beyond_the_vocabulary_are_unknown(tmp_path: Path) -
     read = read_corpus(tmp_path, entries=3)
     assert read.valid == [([1, 2, 1, 0], [1, 2, 1, 0])]
     assert math.isfinite(valid_loss(new_model(read, CONFIG, 1), read.valid))
+
+
+def test_each_figure_has_the_lines_of_its_heads_and_tokens() -> None:
+    weights = torch.full((3, 2, 2), 0.5)
+    weights[0] = torch.eye(2)
+    tokens = ["<a>", "</s>"]
+    drawn = figures.figures(tokens, weights, token=0, heads=[1, 2])
+    counts = {"figure-3": 1 + 2 + 2, "figure-4": 8 + 4, "figure-5": 4 + 4}
+    for name, svg in drawn.items():
+        elements = [one.tag.rpartition("}")[2] for one in ElementTree.fromstring(svg).iter()]
+        assert elements.count("line") == counts[name]
+        assert "&lt;a&gt;" in svg
+
+
+def test_the_chosen_heads_attend_least_to_the_token_itself_and_to_the_end() -> None:
+    weights = torch.zeros(3, 3, 3)
+    weights[0, 1, 1], weights[1, 1, 0], weights[2, 1, 2] = 1.0, 1.0, 0.5
+    assert figures.chosen_heads(weights, 1) == [1, 2]
