@@ -8,6 +8,8 @@ from random import Random
 
 import pytest
 
+from nmt_cli.config import read
+from nmt_cli.decoding.config import SearchConfig, TranslateConfig
 from tests.recipes.conftest import TINY, Recipe, StandIns, averaged_steps, text_lines
 
 WORDS = {
@@ -126,3 +128,10 @@ def test_an_invalid_variable_is_refused_before_any_download(
     done = recipe("wmt14-en-de", tmp_path / "run", **variables)
     assert (done.returncode, done.stderr) == (2, f"{message}\n")
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("recipe_name", ["wmt14-en-de", "wmt14-en-fr"])
+def test_the_search_is_that_of_the_paper_and_drops_no_hypothesis_early(recipe_name: str) -> None:
+    file = Path(__file__).resolve().parents[2] / "recipes" / recipe_name / "translate.toml"
+    expected = SearchConfig(beam=4, length_rule="gnmt", length_penalty=0.6, cap_extra=50, reach=1000.0)
+    assert read(TranslateConfig, file).search == expected
