@@ -25,6 +25,7 @@ from nmt_cli.attention import gpu_attention_in_blocks as in_blocks
 from nmt_cli.attention.attention_options import Options
 from nmt_cli.attention.gpu_attention_parts import Indices, Strided
 from nmt_cli.attention.groups import groups_of
+from nmt_cli.attention.projections import Heads
 from nmt_cli.config import preset_names, preset_path, read
 from nmt_cli.loss import gpu_row_losses as loss
 from nmt_cli.model.pointwise import gpu_relu_and_dropout as pointwise
@@ -89,14 +90,10 @@ Resources = dict[str, Any]
 
 def of_attention(width: int, shared: int) -> Iterator[Launch]:
     """Yield all launches of attention for heads of `width` channels, causal and with dropout."""
-    x = torch.empty(1, 1, width, dtype=torch.bfloat16)
-    seed = torch.zeros((), dtype=torch.int64)
-    constants = attention._arguments(
-        x, x, x, Indices(*[seed] * len(Indices._fields)), Options(True, 0, 0.1, seed)
-    )
+    constants = attention.constants(Heads(1, width, width), Options(True, 0, 0.1))
     layout = Layout.of(LENGTHS)
     tiles, blocks = attention.plan(
-        groups_of(layout, layout).counts, attention._padded(width), x.element_size(), shared
+        groups_of(layout, layout).counts.tolist(), constants["PADDED_K"], torch.bfloat16.itemsize, shared
     )
     assert blocks is not None
     for tile in tiles:

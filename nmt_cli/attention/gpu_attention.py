@@ -7,6 +7,7 @@ Axes: T query tokens, S key tokens, H heads, K channels of queries and keys, V o
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
@@ -19,7 +20,7 @@ from nmt_cli.attention import gpu_attention_in_blocks as in_blocks
 from nmt_cli.attention.attention_options import PLAIN, Options
 from nmt_cli.attention.gpu_attention_parts import Indices, Strided
 from nmt_cli.attention.groups import ROWS, groups_of
-from nmt_cli.attention.projections import Heads, parts_of
+from nmt_cli.attention.projections import Heads
 from nmt_cli.ragged import Layout
 from nmt_cli.runtime.devices import shared_memory
 
@@ -41,8 +42,8 @@ in `recipes/benchmarks/gpu/README.md`. A GPU with less shared memory gets one st
 WARP_BYTES, MAX_WARPS = 128, 8
 """The numbers of warps above are for rows of this many bytes. Wider rows get more, up to the maximum."""
 
-Launch = dict[str, int]
-"""Keyword arguments of one launch: its groups, the size of tiles or blocks, and the warps."""
+Launch = dict[str, Any]
+"""Keyword arguments of one launch that are no tensors."""
 
 
 class Tiles(NamedTuple):
@@ -70,13 +71,64 @@ def attend_projected(
 ) -> Tensor:
     """Compute attention by fused kernels. Arguments and result are those of `attend.attend_projected`."""
     groups = groups_of(q, k)
-    indices = Indices(groups.ranges, q.segments, k.segments, q.positions, k.positions, q.mask_keys)
-    out_THV: Tensor = _attend(list(projections), heads, [*indices, groups.counts], *options[:4])[0]
-    return out_THV
+    batch = [groups.counts, groups.ranges, q.mask_keys, q.segments, q.positions]
+    if q.starts is not k.starts:
+        batch += [k.segments, k.positions]
+    causal, window, drop, seed, _ = options
+    if torch.is_grad_enabled():
+        out_THV: Tensor = _Attention.apply(
+            heads, len(batch), (causal, window, drop), seed, *batch, *projections
+        )
+        return out_THV
+    return torch.ops.nmt.attend(projections, heads, batch, causal, window, drop, seed)[0]
 
 
-# A custom operator, because the launches depend on the lengths and `torch.compile` must not trace them.
-@torch.library.custom_op("nmt::attend", mutates_args=())
+class _Attention(torch.autograd.Function):
+    """The two operators as a differentiable function.
+
+    With `register_autograd` instead, PyTorch's own wrappers took the host 290 of 474 us for both passes.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        heads: Heads,
+        size: int,
+        options: tuple[bool, int, float],
+        seed: Tensor | None,
+        *tensors: Tensor,
+    ) -> Tensor:
+        """Return the output. `tensors` are a batch of this size, and the projections."""
+        batch, projections = tensors[:size], tensors[size:]
+        out_THV, lse_TH = torch.ops.nmt.attend(projections, heads, batch, *options, seed)
+        ctx.heads, ctx.size, ctx.options = heads, size, options
+        ctx.save_for_backward(lse_TH, seed, *tensors)
+        return out_THV
+
+    @staticmethod
+    def backward(ctx: Any, *d_outs: Tensor) -> tuple[Tensor | None, ...]:
+        lse_TH, seed, *tensors = ctx.saved_tensors
+        batch, projections = tensors[: ctx.size], tensors[ctx.size :]
+        gradients = torch.ops.nmt.attend_backward(
+            d_outs[0], lse_TH, projections, ctx.heads, batch, *ctx.options, seed
+        )
+        return *[None] * (4 + ctx.size), *gradients
+
+
+OPTIONS = "bool causal, SymInt window, float drop, Tensor? seed"
+ARGUMENTS = f"Tensor[] projections, SymInt[] heads, Tensor[] batch, {OPTIONS}"
+
+# Operators, because the launches depend on the lengths and `torch.compile` must not trace them. `custom_op`
+# would check each result for shared memory, which takes the host 13 us per call.
+torch.library.define("nmt::attend", f"({ARGUMENTS}) -> (Tensor, Tensor)", tags=torch.Tag.pt2_compliant_tag)
+torch.library.define(
+    "nmt::attend_backward",
+    f"(Tensor d_out_THV, Tensor lse_TH, {ARGUMENTS}) -> Tensor[]",
+    tags=torch.Tag.pt2_compliant_tag,
+)
+
+
+@torch.library.impl("nmt::attend", "default")
 def _attend(
     projections: Sequence[Tensor],
     heads: Sequence[int],
@@ -89,25 +141,25 @@ def _attend(
     """Return the output [T, H, V], and log2 of the softmax's divisors [T, H], which the backward pass needs.
 
     heads: the values of `Heads`.
-    batch: the tensors of `Indices`, then `Groups.counts`. They are lists, because a custom operator takes
-        no named tuples.
+    batch: `Groups.counts`, `Groups.ranges`, and of the queries' layout `mask_keys`, `segments`, `positions`.
+        If the keys' layout is another one, its last two follow. It is a list, because an operator takes no
+        named tuples. No tensor is in it twice, because `torch.compile` allows none.
     """
-    q_THK, k_SHK, v_SHV = parts_of(map(_dense, projections), Heads(*heads))
-    out_THV, lse_TH = _outputs(q_THK, heads)
-    *indices, counts = batch
-    arguments = _arguments(q_THK, k_SHK, v_SHV, Indices(*indices), Options(causal, window, drop, seed))
-    arguments |= {"out": _strided(out_THV), "lse": lse_TH}
-    tiles, blocks = _plan(counts, q_THK, v_SHV)
+    like = projections[0]
+    out_THV, lse_TH = _outputs(like, heads)
+    parts = _parts([_dense(x) for x in projections], heads)
+    given = {**parts, "out": _strided(out_THV), "lse": lse_TH, "indices": _indices(*batch), "seed": seed}
+    tiles, blocks = _launches(batch[0], heads, (causal, window, drop), like)
     # Triton launches on the current device, whichever the tensors are on.
-    with torch.cuda.device_of(q_THK):
+    with torch.cuda.device_of(like):
         for tile in tiles:
-            in_a_tile.forward[tile.groups * heads[0],](**arguments, **tile.options)
+            in_a_tile.forward[tile.groups * heads[0],](**given, **tile.options)
         if blocks:
-            in_blocks.forward[blocks.groups * heads[0], blocks.queries](**arguments, **blocks.options)
+            in_blocks.forward[blocks.groups * heads[0], blocks.queries](**given, **blocks.options)
     return out_THV, lse_TH
 
 
-@torch.library.custom_op("nmt::attend_backward", mutates_args=())
+@torch.library.impl("nmt::attend_backward", "default")
 def _attend_backward(
     d_out_THV: Tensor,
     lse_TH: Tensor,
@@ -125,39 +177,77 @@ def _attend_backward(
     lse_TH: the second result of `_attend`.
     """
     gradients = [x.new_empty(x.shape) for x in projections]
-    q_THK, k_SHK, v_SHV = parts_of(map(_dense, projections), Heads(*heads))
-    dq_THK, dk_SHK, dv_SHV = parts_of(gradients, Heads(*heads))
-    *indices, counts = batch
-    arguments = _arguments(q_THK, k_SHK, v_SHV, Indices(*indices), Options(causal, window, drop, seed))
-    arguments |= {"lse": lse_TH, "d_out": _strided(_dense(d_out_THV))}
-    d_queries, d_keys = {"dq": _strided(dq_THK)}, {"dk": _strided(dk_SHK), "dv": _strided(dv_SHV)}
-    tiles, blocks = _plan(counts, q_THK, v_SHV)
-    with torch.cuda.device_of(q_THK):
+    parts, d_parts = _parts([_dense(x) for x in projections], heads), _parts(gradients, heads)
+    given = {**parts, "lse": lse_TH, "d_out": _strided(_dense(d_out_THV))}
+    given |= {"indices": _indices(*batch), "seed": seed}
+    d_queries, d_keys = {"dq": d_parts["q"]}, {"dk": d_parts["k"], "dv": d_parts["v"]}
+    tiles, blocks = _launches(batch[0], heads, (causal, window, drop), projections[0])
+    with torch.cuda.device_of(lse_TH):
         for tile in tiles:
-            in_a_tile.backward[tile.groups * heads[0],](**arguments, **tile.options, **d_queries, **d_keys)
+            in_a_tile.backward[tile.groups * heads[0],](**given, **tile.options, **d_queries, **d_keys)
         if blocks:
-            arguments |= {"delta": torch.empty_like(lse_TH), **blocks.options}
-            in_blocks.backward_queries[blocks.groups * heads[0], blocks.queries](**arguments, **d_queries)
-            in_blocks.backward_keys[blocks.groups * heads[0], blocks.keys](**arguments, **d_keys)
+            given |= {"delta": torch.empty_like(lse_TH), **blocks.options}
+            in_blocks.backward_queries[blocks.groups * heads[0], blocks.queries](**given, **d_queries)
+            in_blocks.backward_keys[blocks.groups * heads[0], blocks.keys](**given, **d_keys)
     return gradients
 
 
-def _plan(counts: Tensor, q_THK: Tensor, v_SHV: Tensor) -> tuple[list[Tiles], Blocks | None]:
-    """Return the launches for queries and values like these, on their device. See `plan`."""
-    width = _padded(max(q_THK.shape[2], v_SHV.shape[2]))
-    return plan(counts, width, q_THK.element_size(), shared_memory(q_THK.device))
+def _indices(_: Tensor, ranges: Tensor, mask_keys: Tensor, *layouts: Tensor) -> Indices:
+    """Return the tensors of a batch by name, without its counts."""
+    q_segments, q_positions = layouts[:2]
+    k_segments, k_positions = layouts[-2:]
+    return Indices(ranges, q_segments, k_segments, q_positions, k_positions, mask_keys)
 
 
-def plan(counts: Tensor, width: int, element_size: int, shared: int) -> tuple[list[Tiles], Blocks | None]:
+def _parts(projections: Sequence[Tensor], heads: Sequence[int]) -> dict[str, Strided]:
+    """Return queries, keys and values by name, as `parts_of` does, without views by head, which take the host
+    16 us."""
+    number, keys, values = heads
+    matrices, parts, column = iter(projections), {}, 0
+    matrix = next(matrices)
+    for name, width in ("q", keys), ("k", keys), ("v", values):
+        if column == matrix.shape[1]:
+            matrix, column = next(matrices), 0
+        part = matrix.narrow(1, column, number * width) if column else matrix
+        parts[name] = Strided(part, matrix.stride(0), width)
+        column += number * width
+    return parts
+
+
+def _launches(
+    counts: Tensor, heads: Sequence[int], options: tuple[bool, int, float], like: Tensor
+) -> tuple[list[Tiles], Blocks | None]:
+    """Return the launches with all arguments that are no tensors, for projections like `like`."""
+    return _kept(tuple(counts.tolist()), Heads(*heads), options, like.element_size(), like.device)
+
+
+@lru_cache(maxsize=64)  # all layers of a kind share the plan of a batch
+def _kept(
+    counts: tuple[int, ...],
+    heads: Heads,
+    options: tuple[bool, int, float],
+    element_size: int,
+    device: torch.device,
+) -> tuple[list[Tiles], Blocks | None]:
+    shared = constants(heads, Options(*options))
+    width = max(shared["PADDED_K"], shared["PADDED_V"])
+    tiles, blocks = plan(counts, width, element_size, shared_memory(device))
+    tiles = [tile._replace(options=shared | tile.options) for tile in tiles]
+    return tiles, blocks and blocks._replace(options=shared | blocks.options)
+
+
+def plan(
+    counts: Sequence[int], width: int, element_size: int, shared: int
+) -> tuple[list[Tiles], Blocks | None]:
     """Return the launches for groups that fit a tile, and the launch for the others, which are computed in
     blocks, or None without any.
 
-    counts: `Groups.counts`, on the host.
+    counts: the numbers in `Groups.counts`.
     width: channels of a head, as a power of two.
     element_size: bytes of a channel.
     shared: bytes of shared memory that a program may use.
     """
-    *borders, queries, keys = counts.tolist()
+    *borders, queries, keys = counts
     rows = TILE_BYTES // (width * element_size)
     if element_size > 2:
         rows = min(rows, LARGEST_EXACT)
@@ -179,27 +269,19 @@ def plan(counts: Tensor, width: int, element_size: int, shared: int) -> tuple[li
     return tiles, Blocks(end - first, triton.cdiv(queries, block), triton.cdiv(keys, block), options)
 
 
-def _arguments(
-    q_THK: Tensor, k_SHK: Tensor, v_SHV: Tensor, indices: Indices, options: Options
-) -> dict[str, Any]:
-    """Return the arguments that all kernels share, by name."""
-    channels, values = q_THK.shape[2], v_SHV.shape[2]
+def constants(heads: Heads, options: Options) -> Launch:
+    """Return the arguments that all kernels share and that are no tensors, by name."""
     return {
-        "q": _strided(q_THK),
-        "k": _strided(k_SHK),
-        "v": _strided(v_SHV),
-        "indices": indices,
-        "seed": options.seed,
-        "heads": q_THK.shape[1],
+        "heads": heads.number,
         "back": options.back if options.window else FAR,
         "ahead": options.ahead if options.window or options.causal else FAR,
-        "scale": channels**-0.5,
+        "scale": heads.keys**-0.5,
         "threshold": dropout_masks.threshold(options.drop),
         "amplified": 1 / (1 - options.drop),
-        "K": channels,
-        "V": values,
-        "PADDED_K": _padded(channels),
-        "PADDED_V": _padded(values),
+        "K": heads.keys,
+        "V": heads.values,
+        "PADDED_K": _padded(heads.keys),
+        "PADDED_V": _padded(heads.values),
         "BANDED": options.causal or options.window > 0,
         "DROPOUT": options.drop > 0,
         "enable_fp_fusion": True,
@@ -226,30 +308,11 @@ def _outputs(like: Tensor, heads: Sequence[int]) -> tuple[Tensor, Tensor]:
     return like.new_empty((*shape, heads[2])), like.new_empty(shape, dtype=torch.float32)
 
 
-@_attend.register_fake
+@torch.library.register_fake("nmt::attend")
 def _(projections: Sequence[Tensor], heads: Sequence[int], *rest: Any) -> tuple[Tensor, Tensor]:
     return _outputs(projections[0], heads)
 
 
-@_attend_backward.register_fake
+@torch.library.register_fake("nmt::attend_backward")
 def _(d_out_THV: Tensor, lse_TH: Tensor, projections: Sequence[Tensor], *rest: Any) -> list[Tensor]:
     return [x.new_empty(x.shape) for x in projections]
-
-
-def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    projections, ctx.heads, batch, *ctx.options, seed = inputs
-    ctx.save_for_backward(output[1], seed, *batch, *projections)
-    ctx.mark_non_differentiable(output[1])
-    # Otherwise PyTorch would make gradients of zeros for the logarithms.
-    ctx.set_materialize_grads(False)
-
-
-def _differentiate(ctx: Any, d_out_THV: Tensor, _: None) -> tuple[Any, ...]:
-    lse_TH, seed, *tensors = ctx.saved_tensors
-    count = len(Indices._fields) + 1  # and the counts
-    batch, projections = tensors[:count], tensors[count:]
-    gradients = _attend_backward(d_out_THV, lse_TH, projections, ctx.heads, batch, *ctx.options, seed)
-    return gradients, None, [None] * count, None, None, None, None
-
-
-_attend.register_autograd(_differentiate, setup_context=_save)

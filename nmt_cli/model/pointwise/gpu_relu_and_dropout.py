@@ -103,21 +103,52 @@ def dropped(x_TD: Tensor, seed: Tensor, keys_T: Tensor, positions_T: Tensor, pro
 def relu_linear(x_TD: Tensor, weight_FD: Tensor, bias_F: Tensor) -> Tensor:
     """Return [T, F]: the ReLU of a projection, in the dtype of `x_TD`, computed by one kernel."""
     if torch.is_grad_enabled():
-        out_TF: Tensor = _relu_linear(x_TD, weight_FD, bias_F)
+        out_TF: Tensor = _ReluLinear.apply(x_TD, weight_FD, bias_F)
         return out_TF
-    return relu_product(x_TD, weight_FD, bias_F.to(x_TD.dtype))  # without the overhead of a custom operator
-
-
-# A custom operator, so that torch.compile does not separate the product from the ReLU.
-@torch.library.custom_op("nmt::relu_linear", mutates_args=())
-def _relu_linear(x_TD: Tensor, weight_FD: Tensor, bias_F: Tensor) -> Tensor:
-    """Return [T, F]: the result of `relu_linear`, with gradients."""
     return relu_product(x_TD, weight_FD, bias_F.to(x_TD.dtype))
 
 
-@torch.library.custom_op("nmt::relu_backward", mutates_args=())
+class _ReluLinear(torch.autograd.Function):
+    """A ReLU projection that computes its gradients from its output."""
+
+    @staticmethod
+    def forward(ctx: Any, x_TD: Tensor, weight_FD: Tensor, bias_F: Tensor) -> Tensor:
+        out_TF: Tensor = torch.ops.nmt.relu_linear(x_TD, weight_FD, bias_F)
+        ctx.save_for_backward(x_TD, weight_FD, out_TF)
+        return out_TF
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        x_TD, weight_FD, out_TF = ctx.saved_tensors
+        d_in_TF, d_bias_F = relu_backward(grads[0], out_TF)
+        x, weight, _ = ctx.needs_input_grad
+        return d_in_TF @ weight_FD if x else None, d_in_TF.mT @ x_TD if weight else None, d_bias_F
+
+
+# Operators, so that torch.compile does not separate the product from the ReLU. `custom_op` takes the host
+# longer, as in `gpu_attention.py`.
+torch.library.define(
+    "nmt::relu_linear", "(Tensor x, Tensor weight, Tensor bias) -> Tensor", tags=torch.Tag.pt2_compliant_tag
+)
+torch.library.define(
+    "nmt::relu_backward", "(Tensor d_out, Tensor out) -> (Tensor, Tensor)", tags=torch.Tag.pt2_compliant_tag
+)
+
+
+@torch.library.impl("nmt::relu_linear", "default")
+def _relu_linear(x_TD: Tensor, weight_FD: Tensor, bias_F: Tensor) -> Tensor:
+    return relu_product(x_TD, weight_FD, bias_F.to(x_TD.dtype))
+
+
 def relu_backward(d_out_TF: Tensor, out_TF: Tensor) -> tuple[Tensor, Tensor]:
     """Return the gradients of a ReLU's input and of its bias. Repeated calls give the same bits."""
+    d_in_TF, d_bias_F = torch.ops.nmt.relu_backward(d_out_TF, out_TF)
+    return d_in_TF, d_bias_F
+
+
+@torch.library.impl("nmt::relu_backward", "default")
+def _relu_backward(d_out_TF: Tensor, out_TF: Tensor) -> tuple[Tensor, Tensor]:
+    """Compute `relu_backward` by a kernel, and the sums of its programs."""
     tokens, width = out_TF.shape
     d_out_TF = d_out_TF if d_out_TF.stride(1) == 1 else d_out_TF.contiguous()
     d_in_TF, sums_PF = _gradients(out_TF)
@@ -148,28 +179,12 @@ def _gradients(out_TF: Tensor) -> tuple[Tensor, Tensor]:
     return torch.empty_like(out_TF), out_TF.new_empty((-(-tokens // PART), width), dtype=exact)
 
 
-@_relu_linear.register_fake
+@torch.library.register_fake("nmt::relu_linear")
 def _(x_TD: Tensor, weight_FD: Tensor, bias_F: Tensor) -> Tensor:
     return x_TD.new_empty((x_TD.shape[0], weight_FD.shape[0]))
 
 
-@relu_backward.register_fake
+@torch.library.register_fake("nmt::relu_backward")
 def _(d_out_TF: Tensor, out_TF: Tensor) -> tuple[Tensor, Tensor]:
     d_in_TF, sums_PF = _gradients(out_TF)
     return d_in_TF, sums_PF.sum(0)
-
-
-def _save_projection(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-    """Save x, the weight and the output of a ReLU projection."""
-    ctx.save_for_backward(*inputs[:2], output)
-
-
-def _projection_backward(ctx: Any, d_out_TF: Tensor) -> tuple[Tensor | None, ...]:
-    """Return the gradients of x, weight and bias of a ReLU projection."""
-    x_TD, weight_FD, out_TF = ctx.saved_tensors
-    d_in_TF, d_bias_F = relu_backward(d_out_TF, out_TF)
-    x, weight, _ = ctx.needs_input_grad
-    return d_in_TF @ weight_FD if x else None, d_in_TF.mT @ x_TD if weight else None, d_bias_F
-
-
-_relu_linear.register_autograd(_projection_backward, setup_context=_save_projection)

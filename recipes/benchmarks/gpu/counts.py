@@ -139,7 +139,9 @@ def attention(tokens: int) -> dict[str, dict[str, Any]]:
 
 def _launches(q: Layout, k: Layout) -> dict[str, Any]:
     groups = groups_of(q, k)
-    tiles, blocks = gpu_attention.plan(groups.counts, WIDTH, torch.bfloat16.itemsize, shared=227 << 10)
+    tiles, blocks = gpu_attention.plan(
+        groups.counts.tolist(), WIDTH, torch.bfloat16.itemsize, shared=227 << 10
+    )
     in_tiles = sum(tile.groups for tile in tiles)
     filled = int(groups.ranges.view(-1, 2)[: 2 * in_tiles, 1].sum())
     return {
