@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from nmt_cli.setting_values import toml_literal
 
 ONE_BEST = "validation searches for the one best translation, and nmt translate has the setting"
+SAMPLING = "samples follow the model's probabilities. search.top_k draws from the likeliest tokens"
 BY_DEVICE = "the batch size depends on the device"
 
 
@@ -47,6 +48,7 @@ REMOVED: Mapping[str, Removed] = {
     ),
     "filter.one_per_source": Removed("filter.one_per_target and filter.duplicates stay", False),
     "filter.scorer_timeout": Removed("a scorer may print nothing for an hour"),
+    "tokenizer.min_count": Removed("a subword may be rare. A smaller --vocab-size has fewer rare ones", 0),
     "tokenizer.seed": Removed(
         "the sample of lines is always the same for a corpus. Shuffle the corpus for another", 1
     ),
@@ -72,15 +74,25 @@ REMOVED: Mapping[str, Removed] = {
         same_as="residual_dropout",
         training_only=True,
     ),
+    "model.depth_scaled_init": Removed(
+        "model.init=depth-scaled divides the outputs of sub-layers", False, training_only=True
+    ),
     "model.residual_stream": Removed(
         "values between layers are fp32 in bf16 training", "fp32", training_only=True
     ),
     "model.source_token_dropout": Removed(
         "no source token is dropped. augment.typos is another noise", 0.0, training_only=True
     ),
+    "sampling.source_dropout": Removed("sampling.source is the dropout for subwords with merges", 0.0),
+    "sampling.target_dropout": Removed("sampling.target is the dropout for subwords with merges", 0.0),
+    "sampling.source_alpha": Removed("sampling.source is the alpha for unigram models", 0.0),
+    "sampling.target_alpha": Removed("sampling.target is the alpha for unigram models", 0.0),
     "sampling.nbest": Removed("all segmentations of a line are drawn from. Set a larger alpha instead", 0),
+    "augment.lower": Removed("no pair is lower-cased. A corpus of lower-cased lines does the same", 0.0),
+    "augment.copies": Removed("no pair is copied. A corpus with the target on both sides does the same", 0.0),
     "augment.word_dropout": Removed("no word is left out. augment.typos is another noise", 0.0),
     "mixing.stage": Removed("a run has one mixture. Train the next stage with --init-from", []),
+    "optimizer.beta1": Removed("the mean of gradients decays by 0.9, as in the paper", 0.9),
     "optimizer.split": Removed("each process has the whole state of the optimiser", False),
     "training.give_up_after": Removed("a run ends after ten steps in a row that are not finite", 10),
     "training.graphs": Removed("no step is recorded as a CUDA graph"),
@@ -99,12 +111,12 @@ REMOVED: Mapping[str, Removed] = {
     "search.n_best": Removed(ONE_BEST, 1),
     "search.unknown": Removed(ONE_BEST, False),
     "search.sample": Removed(ONE_BEST, False),
-    "search.temperature": Removed(ONE_BEST, 1.0),
+    "search.temperature": Removed(SAMPLING, 1.0),
     "search.top_k": Removed(ONE_BEST, 0),
-    "search.top_p": Removed(ONE_BEST, 1.0),
-    "search.seed": Removed(ONE_BEST, 1),
+    "search.top_p": Removed(SAMPLING, 1.0),
+    "search.seed": Removed("samples are always the same. A larger n_best gives more", 1),
     "search.combine": Removed("several models average their probabilities", "probability"),
-    "search.weights": Removed(ONE_BEST, []),
+    "search.weights": Removed("models have equal weights. Name a model twice to double its weight", []),
     "search.rows": Removed(BY_DEVICE),
     # nmt translate and nmt serve
     "search.kernels": Removed(
@@ -125,6 +137,10 @@ REMOVED: Mapping[str, Removed] = {
     "search.tokens": Removed("a batch has 16,384 source tokens. Lower search.rows to make it smaller"),
     "search.graphs": Removed("every step launches its GPU kernels one by one"),
     "input.window": Removed("translation reads up to 8,192 lines ahead of its output"),
+    "input.too_long": Removed("lines that are too long are translated in parts", "split"),
+    "input.longest": Removed(
+        "longer lines than in training are translated in parts. input.sentences=split makes more parts", 0
+    ),
     "input.least_confidence": Removed(
         "no translation is flagged for its confidence. --format json has that of each line", 0.0
     ),

@@ -200,12 +200,18 @@ def is_unicode(text: str) -> bool:
 
 def _table(value: object, kind: Any) -> object | None:
     """Return a TOML table as the dataclass `kind`. Return None for a value that is neither a table nor a
-    `kind`. Raise `UserError` for an unknown name, a value of a wrong type, or a missing required name."""
+    `kind`. Raise `UserError` for an unknown name, a value of a wrong type, or a missing required name.
+    The class variable `removed` has the errors about names that `kind` once had."""
     if not isinstance(value, Mapping):
         return value if type(value) is kind else None
     types = {key.name: get_type_hints(kind)[key.name] for key in fields(kind)}
     values = {name: converted(item, types[name]) for name, item in value.items() if name in types}
-    problems = [f"it has no setting {name}: {nearest(name, types)}" for name in value if name not in types]
+    removed = getattr(kind, "removed", {})
+    problems = [
+        f"{name} {removed[name]}" if name in removed else f"it has no setting {name}: {nearest(name, types)}"
+        for name in value
+        if name not in types
+    ]
     problems += [
         f"{name} must be {type_in_words(types[name])} (got {shown(value[name])})"
         for name in values

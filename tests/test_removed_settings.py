@@ -50,8 +50,8 @@ def written(folder: Path, text: str) -> Path:
 @pytest.mark.usefixtures("old")
 @pytest.mark.parametrize("value", ["noise = 3", "noise = 'much'", "pedals = 2", "pedals = 2\nnoise = 0"])
 def test_a_value_that_changes_nothing_is_ignored_with_a_note(tmp_path: Path, value: str) -> None:
-    file, notes = written(tmp_path, f"[optimizer]\nbeta1 = 0.5\n{value}\n"), list[str]()
-    assert read(TrainConfig, file, note=notes.append).optimizer.beta1 == 0.5
+    file, notes = written(tmp_path, f"[optimizer]\nbeta2 = 0.5\n{value}\n"), list[str]()
+    assert read(TrainConfig, file, note=notes.append).optimizer.beta2 == 0.5
     names = ", ".join(f"optimizer.{line.split()[0]}" for line in value.splitlines())
     assert notes == [f"{file}: ignored settings that were removed and change nothing: {names}"]
 

@@ -123,7 +123,7 @@ class Model:
 
     @property
     def max_source_tokens(self) -> int:
-        """The maximum number of source tokens of a sentence. `input.too_long` applies to longer sentences."""
+        """The maximum number of source tokens of a sentence. Longer sentences are translated in parts."""
         return self._loaded.translator.segmenter.longest
 
     def glossary(self, terms: Terms | Anywhere) -> Glossary:

@@ -81,15 +81,14 @@ class FilterConfig(Section):
 class NamedCorpus:
     """A training corpus in a `[[corpus]]` section: its location and its own settings."""
 
+    removed: ClassVar = {"weight": "was removed. Set mixing.weights of nmt train instead"}
+    """What the errors about settings say that it once had."""
+
     name: str
     """Name in reports, logs and the mixing of `nmt train`."""
 
     path: str
     """Location, in the form that `--train` accepts."""
-
-    weight: float = setting(0.0, Bounds(least=0))
-    """Share of training pairs, relative to other weights. If all are 0, the sizes decide. `nmt train` can
-    set others."""
 
     tag: str = ""
     """Symbol before each source line, such as "<2de>"."""
@@ -125,8 +124,8 @@ class CorporaConfig(CorpusConfig):
     """How raw files are read, and the training corpora unless `--train` names them."""
 
     named: tuple[NamedCorpus, ...] = ()
-    """Training corpora, each a [[corpus]] section. Its settings are name, path, weight, tag and filters. The
-    dataset keeps their order."""
+    """Training corpora, each a [[corpus]] section. Its settings are name, path, tag and filters. The dataset
+    keeps their order."""
 
     valid_size: int = setting(0, Bounds(least=0), everyday=True)
     """Training pairs to draw as a validation set. Other training pairs with an equal side are dropped."""
@@ -165,11 +164,6 @@ class CorporaConfig(CorpusConfig):
         names = [corpus.name for corpus in self.named]
         if repeated := next((name for name in names if names.count(name) > 1), None):
             raise UserError(f"Two corpora are named {repeated}. Give each its own name.")
-        weighted = [corpus.name for corpus in self.named if corpus.weight]
-        if weighted and (without := next((name for name in names if name not in weighted), None)):
-            raise UserError(
-                f"{weighted[0]} has a weight and {without} has none. Give weights to all corpora or to none."
-            )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -210,8 +204,8 @@ class MixingConfig(Section):
     section = "mixing"
 
     weights: Mapping[str, float] = setting({}, kind="whole run")
-    """Relative share of each corpus in each batch, by name. Unnamed corpora are left out. If empty, the
-    weights of the dataset apply, or equal ones."""
+    """Relative share of each corpus in each batch, by name. Unnamed corpora are left out. If empty, they
+    are equal, or those that an older dataset has."""
 
     temperature: float = setting(0.0, Bounds(least=0), kind="whole run")
     """Mix by size to the power of 1 / temperature. 1 mixes by size, 5 more evenly. 0 ignores size. Weights

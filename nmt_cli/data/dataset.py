@@ -125,7 +125,8 @@ class TrainCorpus:
     first: int
     pairs: int
     weight: float = 0.0
-    """The share in training, relative to other corpora. If 0, the size of the corpus decides."""
+    """The share in training that a dataset of an older version may have, relative to other corpora. If 0, the
+    size of the corpus decides."""
 
     tag: str = ""
     """The symbol at the start of the corpus's source sentences. Empty for none."""

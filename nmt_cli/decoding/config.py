@@ -8,7 +8,6 @@ from nmt_cli.config import Section, changed, check, setting
 from nmt_cli.errors import UserError
 from nmt_cli.setting_values import Bounds
 
-TooLong = Literal["split", "cut", "skip"]
 Rule = Literal["gnmt", "power"]
 Mbr = Literal["off", "chrf", "comet", "comet-aggregated"]
 
@@ -19,24 +18,11 @@ class InputConfig(Section):
 
     section = "input"
 
-    too_long: TooLong = setting("split", everyday=True)
-    """Lines that are too long: split, cut or skip them.
-
-    "split" translates all parts of a line, which end where sentences end, if possible. "cut" translates the
-    first part only. "skip" gives an empty translation.
-    """
-
     sentences: Literal["keep", "split"] = setting("keep", everyday=True)
     """Lines with several sentences: keep or split them.
 
     "keep" translates a line as one. "split" translates each sentence separately, and keeps the whitespace
     between them. This suits models that were trained on single sentences.
-    """
-
-    longest: int = setting(0, Bounds(least=0))
-    """Maximum source tokens of a line. 0 is the limit in training.
-
-    It also limits the parts of a line. The end token does not count.
     """
 
     prefix: bool = setting(False, everyday=True)
@@ -137,28 +123,8 @@ class SearchConfig(BeamConfig):
     sample: bool = setting(False, everyday=True)
     """Sample translations instead of searching for the best."""
 
-    temperature: float = setting(
-        1.0, Bounds(least=0.001, most=1000), everyday=True, needs="search.sample=true"
-    )
-    """Sampling: below 1, likely tokens become likelier.
-
-    Probabilities are raised to 1 / temperature.
-    """
-
     top_k: int = setting(0, Bounds(least=0), everyday=True, needs="search.sample=true")
     """Sampling: number of likeliest tokens to draw from. 0 is all."""
-
-    top_p: float = setting(1.0, Bounds(least=0.001, most=1), needs="search.sample=true")
-    """Sampling: probability of the tokens to draw from.
-
-    It draws from the smallest set of likeliest tokens that has this probability.
-    """
-
-    seed: int = setting(1, Bounds(least=0, most=2**63 - 1), needs="search.sample=true")
-    """Sampling: seed of the random draws."""
-
-    weights: tuple[float, ...] = setting((), Bounds(above=0), everyday=True)
-    """Several models: weight of each. Equal by default."""
 
     rows: int = setting(0, Bounds(least=0, most=16_384))
     """Maximum hypotheses in a batch. 0 depends on the device."""
@@ -183,15 +149,14 @@ class SearchConfig(BeamConfig):
         """Raise `UserError` for a changed setting that has no effect.
 
         With `sample`, refuse `stop_early`, and also `beam` if MBR is off.
-        Without `sample`, refuse `temperature`, `top_k`, `top_p` and `seed`.
+        Without `sample`, refuse `top_k`.
         """
         if self.sample:
             beam = () if self.has_beam else ("beam",)
             for name in changed(self, *beam, "stop_early"):
                 raise UserError(f"{name} has no effect on sampling. Leave it out, or set sample to false.")
-        else:
-            for name in changed(self, "temperature", "top_k", "top_p", "seed"):
-                raise UserError(f"{name} has no effect without sampling. Set sample to true.")
+        elif self.top_k:
+            raise UserError("top_k has no effect without sampling. Set sample to true.")
 
     @property
     def has_beam(self) -> bool:

@@ -7,8 +7,6 @@ import torch
 from torch import Tensor
 
 from nmt_cli.attention.groups import grouped
-from nmt_cli.decoding.config import SearchConfig
-from nmt_cli.errors import UserError
 from nmt_cli.model.cache import DecodingCache
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.ragged import flat
@@ -22,23 +20,9 @@ def limit_of(models: Sequence[Transformer]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Ensemble:
-    """Models with the same vocabularies, and a weight for each model. The weights sum to 1."""
+    """Models with the same vocabularies, each with the same weight."""
 
     models: Sequence[Transformer]
-    weights: Sequence[float]
-
-    @staticmethod
-    def of(models: Sequence[Transformer], config: SearchConfig) -> "Ensemble":
-        """Make an ensemble with the weights of `config`, scaled to the sum 1. Weigh equally if it has none.
-
-        Raise `UserError` for a wrong number of weights.
-        """
-        weights = config.weights or (1.0,) * len(models)
-        if len(weights) != len(models):
-            raise UserError(
-                f"search.weights has {len(weights)} numbers for {len(models)} models. Give one for each."
-            )
-        return Ensemble(models, [weight / sum(weights) for weight in weights])
 
     @property
     def device(self) -> torch.device:
@@ -77,7 +61,7 @@ class Ensemble:
         return log_probs[0] if len(log_probs) == 1 else self.mean(torch.stack(log_probs))
 
     def mean(self, log_probs_MRV: Tensor) -> Tensor:
-        """Return log-probabilities [R, V]: the logarithms of the weighted mean of M models' probabilities."""
-        weights = torch.tensor(self.weights).to(log_probs_MRV, non_blocking=True)[:, None, None]
+        """Return log-probabilities [R, V]: the logarithms of the mean of M models' probabilities."""
+        weight = torch.tensor(1 / len(self.models)).to(log_probs_MRV, non_blocking=True)
         # The mean of probabilities in the log domain: small probabilities would underflow.
-        return (log_probs_MRV + weights.log()).logsumexp(0)
+        return (log_probs_MRV + weight.log()).logsumexp(0)

@@ -20,14 +20,12 @@ from nmt_cli.model.transformer import Transformer
 from nmt_cli.runtime.devices import Precision, is_gpu, translating_precisions
 from nmt_cli.runtime.kernels import torch_private
 
-SETTINGS = {
-    *("beam", "length_rule", "length_penalty", "min_length", "max_length", "cap_ratio", "cap_extra", "reach"),
-    *("stop_early", "n_best", "unknown", "mbr", "rows", "glossary", "ban", "temperature", "top_k"),
-    *("top_p", "seed", "weights"),
-}
+SETTINGS = set(
+    """beam length_rule length_penalty min_length max_length cap_ratio cap_extra reach stop_early n_best
+    unknown mbr rows glossary ban top_k""".split()
+)
 """The settings of a search that the engine applies, or that change nothing in it. Words of `ban` and of a
-glossary come with the sentence. The settings of sampling have no effect without `sample`, and the last
-none on one model."""
+glossary come with the sentence. The settings of sampling have no effect without `sample`."""
 
 OF_SENTENCE = {"key", "tokens", "prefix", "certain", "aligned", "placeholders"}
 """The fields of a sentence that the engine applies."""
@@ -116,7 +114,7 @@ class Decoder:
         threads: returns the number of threads for a batch with this number of sentences. Only the engine
             uses it.
         """
-        ensemble = Ensemble.of(self.models, config)
+        ensemble = Ensemble(self.models)
 
         def plain(look_every: int) -> Search:
             return Search(ensemble, config, look_every)

@@ -50,7 +50,9 @@ def text_losses(tokenizers: Tokenizers) -> list[str]:
     if recipe.moses("source") or recipe.moses("target"):
         messages.append("text.words is moses, which other toolkits cannot apply")
     if any(json.loads(tokenizers.files[DESCRIPTION])["too_rare"].values()):
-        messages.append("tokenizer.min_count splits rare pieces, which other toolkits cannot do")
+        messages.append(
+            "rare pieces are split (tokenizer.min_count of an older version), which other toolkits cannot do"
+        )
     if strange := [symbol for symbol in recipe.symbols if not symbol.startswith(">>")]:
         messages.append(f"the symbol {strange[0]} is not of the form >>xx<<")
     return messages

@@ -101,16 +101,14 @@ class ModelConfig(Section):
     projection. "decoder": one for the target embedding and the output. "embeddings": one for both embeddings.
     "none": three."""
 
-    init: Literal["xavier", "smaller"] = setting("xavier", kind="training only")
+    init: Literal["xavier", "smaller", "depth-scaled"] = setting("xavier", kind="training only")
     """Initial values of the matrices. Xavier: uniform within ±sqrt(6 / (inputs + outputs)), biases 0.
     Smaller: the same, but queries, keys and values within 0.71 of it, and feed-forward matrices and their
-    biases within ±1 / sqrt(inputs). Embeddings and learned positions are normal with the standard deviation 1
-    / sqrt(width)."""
-
-    depth_scaled_init: bool = setting(False, kind="training only")
-    """Smaller initial outputs of sub-layers, for deep stacks. The last matrix of attention and feed-forward
-    layers, and the value matrix of an SSRU, with their biases, are divided by sqrt(n) after any `init`. As in
-    GPT-2, n is the number of sub-layers in the stack: 2 x encoder_layers or 3 x decoder_layers."""
+    biases within ±1 / sqrt(inputs). Depth-scaled: as smaller, with smaller outputs of sub-layers, for deep
+    stacks and Muon. The last matrix of attention and feed-forward layers, and the value matrix of an SSRU,
+    with their biases, are divided by sqrt(n). As in GPT-2, n is the number of sub-layers in the stack: 2 x
+    encoder_layers or 3 x decoder_layers. Embeddings and learned positions are always normal with the standard
+    deviation 1 / sqrt(width)."""
 
     output_bias: bool = setting(False, kind="shape")
     """A bias for each vocabulary entry in the output projection. The paper has none."""

@@ -28,7 +28,7 @@ from nmt_cli.model.pointwise.relu_and_dropout import relu_linear
 from nmt_cli.model.self_positions import RelativeBias, SelfPositions
 from nmt_cli.ragged import Layout
 
-INPUT_GAINS = {"xavier": 1.0, "smaller": 0.5**0.5}
+INPUT_GAINS = {"xavier": 1.0, "smaller": 0.5**0.5, "depth-scaled": 0.5**0.5}
 """For each `init`, the factor on the initial range of the query, key and value projections."""
 
 

@@ -47,7 +47,7 @@ class EncoderLayer(nn.Module):
         self.attention = SelfAttention(config, positions, causal=False)
         self.feed_forward = FeedForward(config)
         self.after_attention, self.after_feed_forward = Residual(config), Residual(config)
-        if config.depth_scaled_init:
+        if config.init == "depth-scaled":
             scale_down([self.attention.output, self.feed_forward.outer], 2 * config.encoder_layers)
 
     def forward(self, x_SD: Tensor, source: Layout) -> Tensor:
@@ -70,7 +70,7 @@ class DecoderLayer(nn.Module):
         self.feed_forward = FeedForward(config)
         self.after_attention, self.after_cross = Residual(config), Residual(config)
         self.after_feed_forward = Residual(config)
-        if config.depth_scaled_init:
+        if config.init == "depth-scaled":
             own = self.attention.value if isinstance(self.attention, Ssru) else self.attention.output
             scale_down([own, self.cross.output, self.feed_forward.outer], 3 * config.decoder_layers)
 

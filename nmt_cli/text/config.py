@@ -77,10 +77,6 @@ class TokenizerConfig(Section):
     """Number of BPE merges. 0 learns up to the size of vocab_size. Otherwise the merges decide the size of
     the vocabulary."""
 
-    min_count: int = setting(0, Bounds(least=0))
-    """Minimum count of a subword in the sample. With sentencepiece and bpe, rarer subwords of a language are
-    split into smaller ones, never into unknowns. With char and word, rarer entries are left out."""
-
     byte_fallback: bool = setting(False, everyday=True)
     """Spell unknown characters in bytes. This adds 256 entries, and nothing is unknown."""
 
@@ -147,28 +143,19 @@ class SamplingConfig(Section):
 
     section = "sampling"
 
-    source_dropout: float = setting(0.0, Bounds(least=0, below=1), kind="whole run")
-    """BPE-dropout probability of the source, usually 0.1. 0 disables it. Each merge is omitted with this
-    probability. For kind = "bpe" and SentencePiece's bpe models."""
+    source: float = setting(0.0, Bounds(least=0), kind="whole run")
+    """Random segmentation of the source. 0 disables it. The subword model of the dataset decides its kind.
+    Models with merges have BPE-dropout: each merge is omitted with this probability, usually 0.1. With
+    SentencePiece's unigram models, a segmentation is drawn by its probability to this power, usually 0.2. A
+    smaller power is more even."""
 
-    target_dropout: float = setting(0.0, Bounds(least=0, below=1), kind="whole run")
-    """BPE-dropout probability of the target."""
-
-    source_alpha: float = setting(0.0, Bounds(least=0), kind="whole run")
-    """Sampling exponent of the source, usually 0.2. 0 disables it. Segmentations are drawn by their
-    probability to this power, so a smaller value is more even. For SentencePiece's unigram models."""
-
-    target_alpha: float = setting(0.0, Bounds(least=0), kind="whole run")
-    """Sampling exponent of the target."""
-
-    def enabled_for(self, side: str) -> bool:
-        """Return whether `side`, "source" or "target", has a dropout or an alpha that is not 0."""
-        return bool(getattr(self, f"{side}_dropout") or getattr(self, f"{side}_alpha"))
+    target: float = setting(0.0, Bounds(least=0), kind="whole run")
+    """Random segmentation of the target."""
 
     @property
     def enabled(self) -> bool:
         """True if the source or the target is segmented at random."""
-        return self.enabled_for("source") or self.enabled_for("target")
+        return bool(self.source or self.target)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -183,9 +170,6 @@ class AugmentConfig(Section):
     upper: float = setting(0.0, Bounds(least=0, most=1), kind="whole run")
     """Share of pairs in capitals, usually 0.05."""
 
-    lower: float = setting(0.0, Bounds(least=0, most=1), kind="whole run")
-    """Share of pairs in lower case."""
-
     title: float = setting(0.0, Bounds(least=0, most=1), kind="whole run")
     """Share of pairs with a capital at each word."""
 
@@ -195,9 +179,6 @@ class AugmentConfig(Section):
     typos: float = setting(0.0, Bounds(least=0, most=1), kind="whole run")
     """Share of pairs with typos in the source. One word in eight, and at least one, has a letter that is
     dropped, doubled, swapped or replaced."""
-
-    copies: float = setting(0.0, Bounds(least=0, most=1), kind="whole run")
-    """Share of pairs with the target on both sides. This teaches copying of text in the target language."""
 
     placeholders: float = setting(0.0, Bounds(least=0, most=1), kind="whole run")
     """Share of pairs with more placeholders. The dataset needs tokenizer.placeholders."""

@@ -25,13 +25,11 @@ def sampler(tokenizer: Tokenizer, side: Side, config: SamplingConfig) -> Draw:
     """Return a function that segments prepared text at random and returns ids. Its second argument is the
     seed.
 
-    - `side`: the side whose settings of `config` apply.
-    - `config`: must enable a dropout or an alpha for `side`, otherwise `ValueError` is raised.
+    - `side`: the side whose strength in `config` applies. It is not 0.
 
-    Raise `UserError` if the subword model of `tokenizer` cannot be sampled by the enabled setting: an alpha
-    needs a unigram model, and a dropout needs merges.
+    Raise `UserError` if the subword model of `tokenizer` cannot be sampled, or not with this strength.
     """
-    draw = _subword_sampler(tokenizer, side, config)
+    draw = _subword_sampler(tokenizer.subwords, f"sampling.{side}", getattr(config, side))
 
     def line(text: str, seed: int) -> list[int]:
         seeds = count(seed)  # one for each run of text between symbols
@@ -40,30 +38,21 @@ def sampler(tokenizer: Tokenizer, side: Side, config: SamplingConfig) -> Draw:
     return line
 
 
-def _subword_sampler(tokenizer: Tokenizer, side: Side, config: SamplingConfig) -> Draw:
-    """Return a function that segments text without symbols at random and returns numbers of pieces."""
-    settings = {"dropout": getattr(config, f"{side}_dropout"), "alpha": getattr(config, f"{side}_alpha")}
-    subwords = tokenizer.subwords
-    effective, described = _effective_setting(subwords)
-    for name, strength in settings.items():
-        # A setting without effect is refused, or a run would differ from what its settings say.
-        if strength and name != effective:
-            remedy = f"Set sampling.{side}_{effective} instead" if effective else "Leave it out"
-            raise UserError(f"sampling.{side}_{name} has no effect on {described}. {remedy}.")
-    if isinstance(subwords, Pieces) and effective == "alpha":
-        return UnigramSampling(subwords, settings["alpha"]).encode
-    if isinstance(subwords, Bpe | Pieces) and effective:
-        model = subwords if isinstance(subwords, Bpe) else PieceMerging(subwords)
-        return BpeDropout(model, settings["dropout"]).encode
-    raise ValueError(f"no sampling is set for {side}")
-
-
-def _effective_setting(subwords: Subwords) -> tuple[str | None, str]:
-    """Return the setting that samples from a subword model, "alpha", "dropout" or None. Also return a
-    description of the model for errors."""
-    if isinstance(subwords, Pieces):
-        kinds = {"dropout": "BPE", "alpha": "unigram", None: "characters or words"}
-        return subwords.draws_by, f"a SentencePiece model of {kinds[subwords.draws_by]}"
+def _subword_sampler(subwords: Subwords, setting: str, strength: float) -> Draw:
+    """Return a function that segments text without symbols at random and returns numbers of pieces. Errors
+    name the `setting` of the strength."""
+    if isinstance(subwords, Pieces) and subwords.draws_by == "alpha":
+        return UnigramSampling(subwords, strength).encode
     if isinstance(subwords, Bpe):
-        return "dropout", "merges"
-    return None, "a vocabulary of characters or words"
+        merging: Bpe | PieceMerging = subwords
+    elif isinstance(subwords, Pieces) and subwords.draws_by:
+        merging = PieceMerging(subwords)
+    else:
+        # A setting without effect is refused, or a run would differ from what its settings say.
+        raise UserError(f"{setting} has no effect on a vocabulary of characters or words. Leave it out.")
+    if strength >= 1:
+        raise UserError(
+            f"{setting} is {strength:g}, but it must be less than 1, usually 0.1: the dataset's subwords are "
+            "merges, and each is omitted with this probability."
+        )
+    return BpeDropout(merging, strength).encode

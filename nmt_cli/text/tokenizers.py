@@ -31,7 +31,7 @@ from nmt_cli.text.placeholders import JOINED, apart, masked_pair
 from nmt_cli.text.subword_models import bpe
 from nmt_cli.text.subword_models.bpe import Bpe
 from nmt_cli.text.subword_models.characters_and_words import Characters, Words
-from nmt_cli.text.subword_models.learn import learn, too_rare
+from nmt_cli.text.subword_models.learn import learn
 from nmt_cli.text.subword_models.pieces import Pieces
 from nmt_cli.text.subword_models.subwords import Subwords
 from nmt_cli.text.tokenizer import SIDES, Side, Tokenizer, prepared
@@ -172,8 +172,7 @@ def learn_tokenizers(recipe: Recipe, config: TokenizerConfig, sample: Mapping[Si
     - `config`: the settings of learning.
     - `sample`: the prepared lines of each side to learn from.
 
-    With `config.min_count`, pieces of SentencePiece or BPE that are rarer on a side are split there. Raise
-    `UserError` if the text does not suit the settings.
+    Raise `UserError` if the text does not suit the settings.
     """
     plain = {side: _without_symbols(lines, recipe.symbols) for side, lines in sample.items()}
     names = recipe.model_names()
@@ -182,14 +181,8 @@ def learn_tokenizers(recipe: Recipe, config: TokenizerConfig, sample: Mapping[Si
         for name in names.values()
     }
     models = {name: _learnt(name, lines, config) for name, lines in texts.items()}
-    rare: dict[Side, list[int]] = {side: [] for side in SIDES}
-    if config.min_count and recipe.kind in ("sentencepiece", "bpe"):
-        for side in SIDES:
-            model = models[names[side]]
-            ids = Numbering.new(recipe.symbols, model.entries).ids
-            # `tokenizer.json` stores ids, and `_tokenizer` maps them back to pieces.
-            rare[side] = [ids[piece] for piece in too_rare(model, plain[side], config.min_count)]
-    return _assembled(recipe, {name: model.files() for name, model in models.items()}, rare, {})
+    files = {name: model.files() for name, model in models.items()}
+    return _assembled(recipe, files, {side: [] for side in SIDES}, {})
 
 
 def _learnt(name: str, lines: list[str], config: TokenizerConfig) -> Subwords:

@@ -1,4 +1,4 @@
-"""Variations of training pairs: other case, no full stop, typos, copies, placeholders.
+"""Variations of training pairs: other case, no full stop, typos, placeholders.
 
 A pair is a source and a target, raw or prepared. A variation is a list of edits, so that links between the
 words can follow it. In prepared text, `symbols` are the words of the vocabulary
@@ -16,7 +16,7 @@ from typing import Literal, get_args
 from nmt_cli.text.linked_words import Change, Edit, Edits, Pair
 from nmt_cli.text.placeholders import JOINED, MASKED, OURS
 
-Variation = Literal["upper", "lower", "title", "unended", "typos", "copies", "placeholders"]
+Variation = Literal["upper", "title", "unended", "typos", "placeholders"]
 VARIATIONS: tuple[Variation, ...] = get_args(Variation)
 
 END_MARKS = ".!?…。！？।؟۔"
@@ -52,25 +52,21 @@ def changes(
 ) -> Iterator[Change]:
     """Yield the changes that the variation `kind` makes of a training pair, one after another.
 
-    - "upper", "lower", "title" change the case of both texts. "unended" removes the final punctuation of
-      both.
+    - "upper" and "title" change the case of both texts. "unended" removes the final punctuation of both.
     - "typos" changes only the source.
-    - "copies" puts the target on both sides.
     - "placeholders" inserts 1 to 3 placeholders into both texts. They are symbols from `masks`, or random
       texts such as URLs if `masks` is empty.
 
     `random` draws what is random. Words in `symbols` never change.
     """
     match kind:
-        case "upper" | "lower" | "title":
+        case "upper" | "title":
             source, target = (_by_word(text, CASES[kind], symbols) for text in pair)
             yield Change(source, target)
         case "unended":
             yield unended(pair)
         case "typos":
             yield Change(_by_word(pair[0], partial(mistyped, random=random), symbols))
-        case "copies":
-            yield copied(pair, symbols)
         case "placeholders":
             for _ in range(random.choice(COUNTS)):
                 change = with_placeholder(pair, random, symbols, masks)
@@ -119,7 +115,7 @@ def capitals(text: str) -> str:
     return ESCAPE.sub(lambda escape: escape[0].lower(), text.upper())
 
 
-CASES: dict[str, Callable[[str], str]] = {"upper": capitals, "lower": str.lower, "title": titled}
+CASES: dict[str, Callable[[str], str]] = {"upper": capitals, "title": titled}
 
 
 def unended(pair: Pair) -> Change:
@@ -135,15 +131,6 @@ def unended(pair: Pair) -> Change:
         [Edit(len(short), len(text), "")] if short else [] for short, text in zip(stripped, pair, strict=True)
     )
     return Change(source, target)
-
-
-def copied(pair: Pair, symbols: Collection[str]) -> Change:
-    """Put the target text on both sides. The source keeps the symbols at its start, such as a language code,
-    in place of those of the target."""
-    # The symbols of the source decide the target language, so they must not change.
-    kept = " ".join(_tags(pair[0], symbols))
-    text = " ".join(pair[1].split(" ")[len(_tags(pair[1], symbols)) :])
-    return Change([Edit(len(kept), len(pair[0]), f"{kept and ' '}{text}")], equal=text)
 
 
 def _tags(text: str, symbols: Collection[str]) -> list[str]:

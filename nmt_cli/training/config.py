@@ -51,11 +51,9 @@ class OptimizerConfig(Section):
     AdamW. The learning rate of Adam fits both.
     """
 
-    beta1: float = setting(0.9, Bounds(least=0, below=1))
-    """Decay of the running mean of gradients. Muon has 0.95 for the weights of layers."""
-
     beta2: float = setting(0.98, Bounds(least=0, below=1))
-    """Decay of the running mean of squared gradients."""
+    """Decay of the running mean of squared gradients. That of gradients is 0.9, as in the paper. Muon has
+    0.95 for the weights of layers."""
 
     epsilon: float = setting(1e-9, Bounds(above=0))
     """Added to the root of the mean squared gradient. Muon does without it."""

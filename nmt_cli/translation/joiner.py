@@ -4,7 +4,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from nmt_cli.decoding.config import InputConfig
 from nmt_cli.decoding.search.hypotheses import Hypothesis, Sentence
 from nmt_cli.scoring.confidence import Calibration
 from nmt_cli.text.placeholders import restored
@@ -25,7 +24,6 @@ class Joiner:
     """Joins the hypotheses of sentences to translations of lines."""
 
     tokenizers: Tokenizers
-    config: InputConfig
     in_fp16: bool
     """Whether the models compute in fp16, so that their log-probabilities may overflow."""
 
@@ -85,11 +83,9 @@ class Joiner:
     def _aligned(self, line: Line, candidates: Sequence[Candidate]) -> tuple[list[Candidate], Shares]:
         """Return the candidates with lost placeholders put back, and the alignment of the best candidate.
 
-        A model with symbols for placeholders loses none. If only a part of the line was translated, the rest
-        of its placeholders are not lost.
+        A model with symbols for placeholders loses none.
         """
-        whole = not line.too_long or self.config.too_long == "split"
-        repairs = whole and not self.tokenizers.recipe.placeholders
+        repairs = not self.tokenizers.recipe.placeholders
         results: list[Candidate] = []
         shares_of: list[Shares] = []
         for one in candidates:
@@ -103,8 +99,7 @@ class Joiner:
 
     def _confidence(self, line: Line, candidates: Sequence[Candidate]) -> float:
         if not candidates:
-            # A line without words is certain, one that was skipped is not.
-            return float(not line.sentences and not line.too_long)
+            return float(not line.sentences)  # a line without words is certain
         probability = candidates[0].probability
         return self.calibration(probability) if self.calibration else probability
 

@@ -70,7 +70,7 @@ class Loaded:
     @property
     def ensemble(self) -> Ensemble:
         """The models on the first device as an ensemble."""
-        return Ensemble.of(self.models, self.translator.config.search)
+        return Ensemble(self.models)
 
     def options(
         self, search: SearchConfig | None = None, aligned: bool = False, glossary: Glossary | None = None
@@ -82,7 +82,6 @@ class Loaded:
             search = search or self.translator.config.search
             if glossary:
                 glossary.check(search, self.translator.tokenizers)
-            Ensemble.of(self.models, search)  # raises UserError if the settings do not suit the models
             _warn_of_fp32(self.decoder, search)
         return self.translator.options(search, aligned, glossary)
 
@@ -136,7 +135,6 @@ def load(
         decoder = Decoder.of(models, precision)
     _warn_of_fp32(decoder, config.search)
     choose_kernels(models, device, FAMILIES if plain_only() else ())
-    Ensemble.of(models, config.search)  # raises UserError if the settings do not suit the models
     # Some model folders lack these values.
     longest = min(filter(None, (model.identity.trained_on.get("longest") for model in read)), default=None)
     ratio = max(model.identity.trained_on.get("length_ratio", 1.0) for model in read)

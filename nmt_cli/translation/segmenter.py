@@ -1,10 +1,9 @@
 """From a raw line to sentences for the search: split, masked, encoded, cut if too long, and numbered."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from itertools import islice
 
-from nmt_cli.decoding.config import InputConfig, TooLong
+from nmt_cli.decoding.config import InputConfig
 from nmt_cli.decoding.search.hypotheses import PlaceholdersWanted, Sentence
 from nmt_cli.errors import UserError
 from nmt_cli.text.placeholders import JOINED, MASKED, Values, masked, restored, values_of
@@ -12,9 +11,6 @@ from nmt_cli.text.tokenizers import Tokenizers
 from nmt_cli.translation.call_options import CallOptions
 from nmt_cli.translation.lines import MAX_PARTS, Line
 from nmt_cli.translation.text.long_lines import parts, split
-
-PARTS: Mapping[TooLong, int | None] = {"split": None, "cut": 1, "skip": 0}
-"""Maximum number of parts of a too long sentence to translate, by `input.too_long`."""
 
 
 class Segmenter:
@@ -41,8 +37,7 @@ class Segmenter:
         """Cut raw text, as line `number` from 1, into sentences for the search.
 
         With `input.prefix`, the text after the first tab starts the translation. Raise `UserError` for more
-        than `MAX_PARTS` sentences. Also raise it for a translation that has to be longer than the model can
-        write, unless `input.too_long` skips the line.
+        than `MAX_PARTS` sentences, and for a translation that has to be longer than the model can write.
         """
         source, _, prefix = raw.partition("\t") if self._config.prefix else (raw, "", "")
         texts = self.split(source) if self._config.sentences == "split" else [(source, "")]
@@ -70,8 +65,7 @@ class Segmenter:
             for index, sentence in enumerate(sentences)
         ]
         # Checked here, because an error in the search would end all requests and name no line.
-        if not self._can_write(number, sentences):
-            sentences, too_long = [], True
+        self._refuse_unwritable(number, sentences)
         pieces = sum(tokens for _, tokens in cut)
         return Line(number, source, sentences, pieces, too_long, target.vocabulary.unknown in begins)
 
@@ -80,8 +74,8 @@ class Segmenter:
         tokens of the whole text.
 
         `spaces` is the whitespace after the text. A text without tokens has no sentence. If it is too long,
-        `input.too_long` decides: all parts of it ("split"), the first ("cut"), or none ("skip"). The caller
-        sets the key and the beginning of the translation (prefix) of each sentence.
+        it becomes several. The caller sets the key and the beginning of the translation (prefix) of each
+        sentence.
         """
         tokenizer, glossary = self._tokenizers.source, options.glossary
         values = values_of(raw, self._placeholders) if self._placeholders else {}
@@ -107,7 +101,7 @@ class Segmenter:
 
         if len(ids) <= self.longest:
             return [sentence(text, ids, raw, spaces)], len(ids)
-        cut = [*islice(parts(text, self.longest, tokenizer), PARTS[self._config.too_long])]
+        cut = [*parts(text, self.longest, tokenizer)]
         after = [*(" " for _ in cut[1:]), spaces]
         own = [
             sentence(part, tokenizer.encode(part), restored(tokenizer.restore(part), values), blank)
@@ -136,18 +130,12 @@ class Segmenter:
             joins=ids.count(source[JOINED]),
         )
 
-    def _can_write(self, number: int, sentences: Sequence[Sentence]) -> bool:
-        """Return whether the model has positions for all tokens that a translation of `sentences` must have.
-
-        If it has not, return False if such lines are skipped, and otherwise raise `UserError`, which names
-        line `number`.
-        """
+    def _refuse_unwritable(self, number: int, sentences: Sequence[Sentence]) -> None:
+        """Raise `UserError` if the model lacks positions for all tokens that a translation of `sentences`
+        must have. They are those of line `number`."""
         required = max((one.least_tokens for one in sentences), default=0)
-        if not self._limit or required < self._limit:
-            return True
-        if self._config.too_long == "skip":
-            return False
-        raise UserError(
-            f"line {number:,} requires a translation of {required:,} tokens (prefix, terms, placeholders), "
-            f"but the model writes at most {self._limit - 1:,}. Shorten it, or set input.too_long=skip."
-        )
+        if self._limit and required >= self._limit:
+            raise UserError(
+                f"line {number:,} requires a translation of {required:,} tokens (prefix, terms, "
+                f"placeholders), but the model writes at most {self._limit - 1:,}. Shorten it."
+            )

@@ -51,14 +51,13 @@ class Translator:
         trained: TrainedOn | None = None,
         scorer: Scorer | None = None,
     ) -> None:
-        """Make the parts for `models`, which share `tokenizers`. `scorer` ranks hypotheses. Raise `UserError`
-        if `input.longest` does not fit the models."""
+        """Make the parts for `models`, which share `tokenizers`. `scorer` ranks hypotheses."""
         self.tokenizers, self.config, self.scorer = tokenizers, config, scorer
         trained = trained or TrainedOn()
-        longest = min(longest_source(config.input, model.config, trained.longest) for model in models)
+        longest = min(longest_source(model.config, trained.longest) for model in models)
         self.segmenter = Segmenter(tokenizers, config.input, longest, limit_of(models))
         in_fp16 = models[0].output_matrix.dtype == torch.float16
-        self.joiner = Joiner(tokenizers, config.input, in_fp16, trained.length_ratio, trained.calibration)
+        self.joiner = Joiner(tokenizers, in_fp16, trained.length_ratio, trained.calibration)
 
     def options(
         self, search: SearchConfig | None = None, aligned: bool = False, glossary: Glossary | None = None

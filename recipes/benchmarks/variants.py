@@ -37,8 +37,8 @@ VARIANTS: dict[str, Sequence[str]] = {
     FIRST: (),
     "fp32": ("training.precision=fp32",),
     "Muon": ("optimizer.kind=muon",),
-    "depth-scaled init": ("model.depth_scaled_init=true",),
-    "Muon and depth-scaled init": ("optimizer.kind=muon", "model.depth_scaled_init=true"),
+    "depth-scaled init": ("model.init=depth-scaled",),
+    "Muon and depth-scaled init": ("optimizer.kind=muon", "model.init=depth-scaled"),
     "R-Drop 3": ("loss.r_drop=3",),
 }
 """Settings of each variant, in addition to those of the preset tiny and `COMMON`."""

@@ -37,8 +37,10 @@ def test_a_corpus_can_override_the_general_filters(tmp_path: Path) -> None:
     ("corpora", "message"),
     [
         ('{name="a", path="x"}, {name="a", path="y"}', "Two corpora are named a"),
-        ('{name="a", path="x", weight=1}, {name="b", path="y"}', "a has a weight and b has none"),
-        ('{name="a", path="x", weight=-1}', "weight must be at least 0"),
+        (
+            '{name="a", path="x", weight=1}',
+            "corpus.named: weight was removed. Set mixing.weights",
+        ),
         ('{name="", path="x"}', "name is ''. Give one line of text"),
         ('{name="a", path="x", tag="2 de"}', "tag is '2 de'. A symbol is one word"),
         ('{name="a", path="x", filters={max_word=3}}', "filters of a: it has no setting max_word"),

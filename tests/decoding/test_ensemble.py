@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from nmt_cli.checkpoints.model_folder import read_model
-from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.decoding.ensemble import Ensemble
 from nmt_cli.model.transformer import Transformer
 
@@ -19,17 +18,14 @@ def models(made_models: Path) -> list[Transformer]:
 LOG_PROBS = torch.tensor([[[0.5, 0.25, 0.25]], [[0.125, 0.75, 0.125]]], dtype=torch.float64).log()
 
 
-@pytest.mark.parametrize("weights", [(), (3.0, 1.0)])
-def test_probabilities_are_averaged_by_weight(models: list[Transformer], weights: tuple[float, ...]) -> None:
-    actual = Ensemble.of(models, SearchConfig(weights=weights)).mean(LOG_PROBS)
-    first = weights[0] / sum(weights) if weights else 0.5
-    expected = first * LOG_PROBS[0].exp() + (1 - first) * LOG_PROBS[1].exp()
-    torch.testing.assert_close(actual.exp(), expected)
+def test_probabilities_are_averaged(models: list[Transformer]) -> None:
+    expected = (LOG_PROBS[0].exp() + LOG_PROBS[1].exp()) / 2
+    torch.testing.assert_close(Ensemble(models).mean(LOG_PROBS).exp(), expected)
 
 
 def test_a_step_of_several_models_is_the_mean_of_their_steps(models: list[Transformer]) -> None:
     def step(some: list[Transformer]) -> torch.Tensor:
-        ensemble = Ensemble.of(some, SearchConfig())
+        ensemble = Ensemble(some)
         with torch.inference_mode():
             caches = ensemble.start([[5, 6], [7]], 1)
             return ensemble.step(torch.tensor([0, 0]), torch.tensor([0, 1]), caches, 1)
@@ -39,4 +35,4 @@ def test_a_step_of_several_models_is_the_mean_of_their_steps(models: list[Transf
 
 
 def test_an_ensemble_has_the_fewest_positions_of_its_models(models: list[Transformer]) -> None:
-    assert Ensemble.of(models, SearchConfig()).longest == 64
+    assert Ensemble(models).longest == 64

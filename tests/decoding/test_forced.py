@@ -7,7 +7,6 @@ import torch
 
 from nmt_cli.checkpoints.model_folder import read_model
 from nmt_cli.decoding import forced
-from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.decoding.ensemble import Ensemble
 from nmt_cli.decoding.forced import Pair, token_scores
 from nmt_cli.model.transformer import Transformer
@@ -37,7 +36,7 @@ def one_by_one(ensemble: Ensemble, pair: Pair) -> list[float]:
 
 @pytest.mark.parametrize("count", [1, 2])
 def test_token_scores_equal_those_of_a_forced_search(models: list[Transformer], count: int) -> None:
-    ensemble = Ensemble.of(models[:count], SearchConfig())
+    ensemble = Ensemble(models[:count])
     for scores, pair in zip(token_scores(ensemble, PAIRS), PAIRS, strict=True):
         assert scores == pytest.approx(one_by_one(ensemble, pair), rel=1e-5, abs=1e-4)
 
@@ -45,7 +44,7 @@ def test_token_scores_equal_those_of_a_forced_search(models: list[Transformer], 
 def test_pairs_keep_their_order_in_batches_of_any_size(
     models: list[Transformer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ensemble = Ensemble.of(models[:1], SearchConfig())
+    ensemble = Ensemble(models[:1])
     together = token_scores(ensemble, PAIRS)
     monkeypatch.setattr(forced, "TOKENS", 1)
     for few, many in zip(token_scores(ensemble, PAIRS), together, strict=True):

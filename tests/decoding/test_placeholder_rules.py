@@ -38,7 +38,7 @@ def symbols_in(tokens: Sequence[int]) -> list[int]:
         SearchConfig(beam=4, n_best=4),
         SearchConfig(beam=2, cap_ratio=0.0, cap_extra=0),
         SearchConfig(beam=2, min_length=6, no_repeat_ngram=2),
-        SearchConfig(sample=True, n_best=3, temperature=3.0),
+        SearchConfig(sample=True, n_best=3),
     ],
     ids=["greedy", "beam", "no room", "with other rules", "sampling"],
 )
@@ -51,7 +51,7 @@ def test_each_placeholder_comes_once_and_no_other_one(config: SearchConfig) -> N
 
 
 def test_a_translation_has_no_more_join_symbols_than_the_source() -> None:
-    config = SearchConfig(sample=True, n_best=20, temperature=3.0)
+    config = SearchConfig(sample=True, n_best=20)
     for joins in (0, 1):
         expected = PlaceholdersWanted((2, 3), (2,), join=4, joins=joins)
         sentence = Sentence(0, [6, 2, 7], placeholders=expected)

@@ -18,7 +18,7 @@ TINY = (
     *(*TINY_MODEL, "--set", "schedule.warmup=20", "--batch-tokens", "400"),
     *("--max-steps", STEPS, "--validate-every", STEPS),
 )
-SAMPLING = ("--set", "sampling.source_dropout=0.3", "--set", "sampling.target_dropout=0.3")
+SAMPLING = ("--set", "sampling.source=0.3", "--set", "sampling.target=0.3")
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +80,7 @@ def test_two_ranks_resume_the_run_of_one_with_the_same_batches(
 
 def test_validation_is_never_sampled(tmp_path: Path, dataset: Path, run_nmt: Callable[..., bytes]) -> None:
     still = ("--set", "schedule.factor=1e-20", "--max-steps", 2, "--validate-every", 1)
-    plain = ("--set", "sampling.source_dropout=0.0", "--set", "sampling.target_dropout=0.0")
+    plain = ("--set", "sampling.source=0.0", "--set", "sampling.target=0.0")
     run_nmt(*arguments(dataset, tmp_path / "sampled", *still))
     run_nmt(*arguments(dataset, tmp_path / "plain", *still, *plain))
     sampled, plain_lines = log_lines(tmp_path / "sampled"), log_lines(tmp_path / "plain")
@@ -104,7 +104,7 @@ def test_pairs_that_become_too_long_are_reported_for_each_epoch(
         assert message in " ".join(stderr.split())
 
 
-@pytest.mark.parametrize("setting", ["source_dropout=0.1", "target_alpha=0.2"])
+@pytest.mark.parametrize("setting", ["source=0.1", "target=0.2"])
 def test_a_dataset_that_cannot_be_sampled_is_refused_before_training(
     tmp_path: Path, toy_dataset: Path, nmt: Callable[..., CompletedProcess[str]], setting: str
 ) -> None:
@@ -117,9 +117,9 @@ def test_a_dataset_that_cannot_be_sampled_is_refused_before_training(
 def test_a_resumed_run_refuses_other_sampling(
     dataset: Path, undisturbed: Path, nmt: Callable[..., CompletedProcess[str]]
 ) -> None:
-    result = nmt(*arguments(dataset, undisturbed, "--set", "sampling.source_dropout=0.2"))
+    result = nmt(*arguments(dataset, undisturbed, "--set", "sampling.source=0.2"))
     assert result.returncode == 1
-    assert "sampling.source_dropout: 0.3 -> 0.2" in result.stderr
+    assert "sampling.source: 0.3 -> 0.2" in result.stderr
 
 
 def test_a_finished_run_leaves_no_temporary_files(

@@ -448,25 +448,14 @@ def test_a_tab_is_a_space_without_prefixes(made_models: Path, translate: Transla
     assert translate("abc\txy\n", made_models / "copies")[0] == "abc xy\n"
 
 
-@pytest.mark.parametrize(
-    ("rule", "expected"),
-    [
-        ("split", "First Sentence. Second One, Of Which There Is More. Third."),
-        ("cut", "First Sentence."),
-        ("skip", ""),
-    ],
-)
-def test_lines_that_are_too_long_follow_the_setting_and_are_reported(
-    made_models: Path, translate: Translate, rule: str, expected: str
+def test_lines_that_are_too_long_are_translated_in_parts_and_reported(
+    made_models: Path, translate: Translate
 ) -> None:
-    long = "First Sentence. Second One, Of Which There Is More. Third."
+    long = "First Sentence. Second One, Of Which There Is More. Third. And Fourth."
     text = f"short\n{long}\nshort\n{long}\n"
-    settings = ("--set", f"input.too_long={rule}", "--set", "input.longest=40")
-    out, stderr = translate(text, made_models / "copies", *settings)
-    assert out.splitlines() == ["short", expected, "short", expected]
-    assert stderr.splitlines() == [
-        "Warning: lines 2, 4: too long, handled as set by input.too_long.",
-    ]
+    out, stderr = translate(text, made_models / "copies")
+    assert out.splitlines() == ["short", long, "short", long]
+    assert stderr.splitlines() == ["Warning: lines 2, 4: too long, translated in parts."]
 
 
 def test_a_line_may_have_as_many_tokens_as_the_model_has_positions(

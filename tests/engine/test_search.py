@@ -260,7 +260,7 @@ def test_the_plain_search_has_the_same_interface() -> None:
     model, config = model_of(SMALL), SearchConfig(beam=2)
     for search in (
         EngineSearch(engine_of(model), config),
-        Search(Ensemble.of([model], config), config),
+        Search(Ensemble([model]), config),
     ):
         search.join(SENTENCES[:3])
         search.drop([1])

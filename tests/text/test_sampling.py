@@ -28,7 +28,7 @@ KINDS = {
     "char": TokenizerConfig(kind="char", vocab_size=56),
     "word": TokenizerConfig(kind="word", vocab_size=56),
 }
-DROPOUT, ALPHA = SamplingConfig(source_dropout=0.3), SamplingConfig(source_alpha=0.1)
+STRONG, EVEN = SamplingConfig(source=0.3), SamplingConfig(source=0.1)
 
 
 def learnt_tokenizers(kind: str, symbols: tuple[str, ...] = ()) -> Tokenizers:
@@ -42,9 +42,7 @@ def learnt(kind: str, symbols: tuple[str, ...] = ()) -> Tokenizer:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("kind", "config"), [("unigram", ALPHA), ("pieces of bpe", DROPOUT), ("bpe", DROPOUT)]
-)
+@pytest.mark.parametrize(("kind", "config"), [("unigram", EVEN), ("pieces of bpe", STRONG), ("bpe", STRONG)])
 def test_draws_depend_only_on_the_seed_and_keep_the_text(kind: str, config: SamplingConfig) -> None:
     tokenizer = learnt(kind)
     draw = sampler(tokenizer, "source", config)
@@ -63,8 +61,8 @@ from nmt_cli.text.config import SamplingConfig
 from nmt_cli.text.sampling import sampler
 from nmt_cli.text.tokenizers import load_tokenizers
 
-for folder, setting, strength in zip(sys.argv[1::3], sys.argv[2::3], sys.argv[3::3]):
-    config = SamplingConfig(**{setting: float(strength)})
+for folder in sys.argv[1:]:
+    config = SamplingConfig(source=0.3)
     draw = sampler(load_tokenizers(Path(folder)).source, "source", config)
     print([draw("lower lowest talking", seed) for seed in range(30)])
 """
@@ -73,9 +71,9 @@ for folder, setting, strength in zip(sys.argv[1::3], sys.argv[2::3], sys.argv[3:
 @pytest.mark.slow
 def test_another_process_draws_the_same(tmp_path: Path) -> None:
     arguments = []
-    for kind, setting in (("unigram", "alpha"), ("pieces of bpe", "dropout"), ("bpe", "dropout")):
+    for kind in ("unigram", "pieces of bpe", "bpe"):
         learnt_tokenizers(kind).save(folder := tmp_path / kind)
-        arguments += [str(folder), f"source_{setting}", "0.3"]
+        arguments.append(str(folder))
     processes = [
         subprocess.run([sys.executable, "-c", DRAW, *arguments], capture_output=True, text=True, check=True)
         for _ in range(2)
@@ -87,30 +85,33 @@ def test_another_process_draws_the_same(tmp_path: Path) -> None:
 def test_a_side_is_drawn_with_its_own_strength() -> None:
     tokenizer = learnt("unigram")
     assert isinstance(tokenizer.subwords, Pieces)
-    draw = sampler(tokenizer, "target", SamplingConfig(source_alpha=9.0, target_alpha=0.1))
+    draw = sampler(tokenizer, "target", SamplingConfig(source=9.0, target=0.1))
     expected = UnigramSampling(tokenizer.subwords, 0.1)
     for seed in range(50):
         assert draw(LINES[0], seed) == tokenizer.numbering.ids_of(expected.encode(LINES[0], seed))
 
 
 @pytest.mark.parametrize(
-    ("kind", "config", "message"),
+    ("kind", "strength", "message"),
     [
-        ("char", DROPOUT, "source_dropout has no effect on a vocabulary of characters or words. Leave"),
-        ("word", ALPHA, "sampling.source_alpha has no effect on a vocabulary of characters or words. Leave"),
-        ("bpe", ALPHA, "sampling.source_alpha has no effect on merges. Set sampling.source_dropout instead"),
-        ("unigram", DROPOUT, "on a SentencePiece model of unigram. Set sampling.source_alpha instead"),
-        ("pieces of bpe", ALPHA, "on a SentencePiece model of BPE. Set sampling.source_dropout instead"),
+        ("char", 0.3, "sampling.source has no effect on a vocabulary of characters or words. Leave it out."),
+        ("word", 0.3, "sampling.source has no effect on a vocabulary of characters or words. Leave it out."),
+        (
+            "bpe",
+            1.0,
+            "sampling.source is 1, but it must be less than 1, usually 0.1: the dataset's ",
+        ),
+        ("pieces of bpe", 1.5, "sampling.source is 1.5, but it must be less than 1"),
     ],
 )
-def test_a_setting_without_effect_is_an_error(kind: str, config: SamplingConfig, message: str) -> None:
+def test_a_strength_that_does_not_suit_the_subwords_is_an_error(
+    kind: str, strength: float, message: str
+) -> None:
     with pytest.raises(UserError, match=message):
-        sampler(learnt(kind), "source", config)
+        sampler(learnt(kind), "source", SamplingConfig(source=strength))
 
 
-@pytest.mark.parametrize(
-    ("name", "value"), [("source_dropout", 1.0), ("target_dropout", -0.1), ("target_alpha", -1.0)]
-)
+@pytest.mark.parametrize(("name", "value"), [("source", -0.1), ("target", -1.0)])
 def test_settings_out_of_bounds_are_errors(name: str, value: float) -> None:
     with pytest.raises(UserError, match=rf"{name} must be at least 0.* \(got {value:g}\)"):
         SamplingConfig(**{name: value})
@@ -135,7 +136,7 @@ def test_removed_settings_are_ignored_at_their_default_and_refused_otherwise(
 
 def test_symbols_stay_whole_and_text_between_them_is_drawn_independently() -> None:
     tokenizer = learnt("bpe", symbols=("<sep>",))
-    draw = sampler(tokenizer, "source", SamplingConfig(source_dropout=0.5))
+    draw = sampler(tokenizer, "source", SamplingConfig(source=0.5))
     symbol = tokenizer.encode("<sep>")
     halves = []
     for seed in range(20):

@@ -5,6 +5,7 @@ import random
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ from nmt_cli.text.tokenizers import (
 )
 from nmt_cli.text.vocabulary import NEW_MARKS as MARKS
 from tests.checks import refusal
+from tests.text.rare import too_rare
 
 SYMBOLS = ("<2de>", "<BT>")
 MARKED = [
@@ -60,7 +62,7 @@ KINDS: dict[str, dict[str, Any]] = {
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     **{name: (name, {}) for name in KINDS},
     **{f"{name}, with symbols": (name, {"symbols": SYMBOLS}) for name in KINDS},
-    **{f"{name}, rare ones split": (name, {"min_count": 30}) for name in list(KINDS)[:3]},
+    **{f"{name}, rare ones split": (name, {"rare": 30}) for name in list(KINDS)[:3]},
     **{f"{name}, of Moses words": (name, {"words": "moses", "symbols": SYMBOLS}) for name in ("bpe", "word")},
 }
 
@@ -90,12 +92,28 @@ def learnt(variant: str, byte_fallback: bool = False, joint: bool = True) -> Tok
         byte_fallback=byte_fallback,
         joint=joint,
         **KINDS[name],
-        **{key: value for key, value in options.items() if key != "words"},
+        **{key: value for key, value in options.items() if key not in ("words", "rare")},
     )
     recipe = Recipe(
         config.kind, joint, "en", "de", TextConfig(words=words), config.symbols, config.byte_fallback
     )
-    return learn_tokenizers(recipe, config, sample(recipe))
+    tokenizers = learn_tokenizers(recipe, config, sample(recipe))
+    return of_an_older_version(tokenizers, options["rare"]) if "rare" in options else tokenizers
+
+
+def of_an_older_version(tokenizers: Tokenizers, min_count: int) -> Tokenizers:
+    """Return the tokenisers as an older version learned them: they split pieces that are rarer on a side."""
+    lines, sides = sample(tokenizers.recipe), {side: tokenizers.side(side) for side in SIDES}
+    rare = {
+        side: [one.numbering.ids[piece] for piece in too_rare(one.subwords, lines[side], min_count)]
+        for side, one in sides.items()
+    }
+    with TemporaryDirectory() as folder:
+        tokenizers.save(Path(folder, "tokenizer"))
+        description = Path(folder, "tokenizer", DESCRIPTION)
+        content = json.loads(description.read_text(encoding="utf-8")) | {"too_rare": rare}
+        description.write_text(json.dumps(content), encoding="utf-8")
+        return load_tokenizers(description.parent)
 
 
 def assert_comes_back(tokenizer: Tokenizer, raw: str) -> None:

@@ -187,7 +187,7 @@ def test_guided_alignment_goes_with_sampling_augmentation_and_mixtures(
     named = named_corpora(("toy", toy, "weight=2.0"), ("other", other, "weight=1.0"))
     bpe = ("tokenizer.kind=bpe", "tokenizer.vocab_size=60")
     make(tmp_path / "data", [], named, "corpus.align=true", *bpe, valid=[dev])
-    changes = ("sampling.source_dropout=0.2", "sampling.target_dropout=0.2", "augment.typos=0.5")
+    changes = ("sampling.source=0.2", "sampling.target=0.2", "augment.typos=0.5")
     settings = (GUIDED, *changes, "training.max_steps=6")
     go(*settings, dataset=tmp_path / "data", out=tmp_path / "whole")
     assert not go(*settings, dataset=tmp_path / "data", out=tmp_path / "resumed", stop_at=3)[0]

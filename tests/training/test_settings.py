@@ -82,7 +82,7 @@ MOSTLY_FIXED = ("batch.", "sampling.", "augment.", "model.")
 def test_of_batches_segmentation_and_model_only_these_settings_can_change() -> None:
     names = [setting.name for setting in settings.describe(TrainConfig)]
     assert [name for name in names if name.startswith(MOSTLY_FIXED) and name not in FIXED] == [
-        *("model.init", "model.depth_scaled_init", "model.residual_dropout"),
+        *("model.init", "model.residual_dropout"),
         *("model.attention_dropout", "model.activation_dropout"),
         "augment.terms_file",
     ]

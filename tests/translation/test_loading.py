@@ -98,7 +98,7 @@ def test_kernels_are_compiled_for_models_that_the_engine_may_decode(
 def test_several_models_translate_together(made_models: Path) -> None:
     loaded = load([made_models / "copies", made_models / "loops"], CONFIG, ON_CPU)
     assert len(loaded.models) == 2
-    assert list(loaded.ensemble.weights) == [0.5, 0.5]
+    assert loaded.ensemble.models == loaded.models
 
 
 def test_models_with_different_vocabularies_are_refused(made_models: Path) -> None:
@@ -106,12 +106,6 @@ def test_models_with_different_vocabularies_are_refused(made_models: Path) -> No
     with pytest.raises(UserError) as raised:
         load([made_models / "copies", made_models / "other"], CONFIG, ON_CPU)
     assert str(raised.value).startswith(message)
-
-
-def test_weights_for_another_number_of_models_are_refused(made_models: Path) -> None:
-    config = TranslateConfig(search=SearchConfig(weights=(1.0, 2.0)))
-    with pytest.raises(UserError, match="has 2 numbers for 1 models"):
-        load([made_models / "copies"], config, ON_CPU)
 
 
 @pytest.mark.parametrize("name", ["copies", "nowhere"])

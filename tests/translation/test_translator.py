@@ -55,15 +55,6 @@ def test_a_too_long_line_is_translated_in_parts(copier: Loaded) -> None:
     assert translation.candidates[0].tokens.count("</s>") == 2
 
 
-@pytest.mark.parametrize(("rule", "count"), [("split", 3), ("cut", 1), ("skip", 0)])
-def test_a_too_long_line_is_split_or_cut_or_skipped(copier: Loaded, rule: str, count: int) -> None:
-    sentences = [f"{letter * 40}." for letter in "abc"]
-    line = cut(translator(copier, too_long=rule), 1, " ".join(sentences))
-    decode = copier.translator.tokenizers.source.decode
-    assert [decode(one.tokens) for one in line.sentences] == sentences[:count]
-    assert line.too_long
-
-
 def test_a_line_with_more_sentences_than_keys_is_refused(
     copier: Loaded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -74,25 +65,15 @@ def test_a_line_with_more_sentences_than_keys_is_refused(
         cut(by_sentence, 1, "One. Two. Three.")
 
 
-@pytest.mark.parametrize("rule", ["split", "cut"])
-def test_a_line_that_requires_more_tokens_than_the_model_can_write_is_refused(
-    copier: Loaded, rule: str
-) -> None:
-    with_prefix = translator(copier, prefix=True, too_long=rule)
+def test_a_line_that_requires_more_tokens_than_the_model_can_write_is_refused(copier: Loaded) -> None:
+    with_prefix = translator(copier, prefix=True)
     (fitting,) = with_prefix.translate(copier.decoder, [f"a\t{'x' * 63}"])
     assert fitting.text == "x" * 63
-    with pytest.raises(UserError, match=r"line 7 .* 64 tokens .* at most 63.*input\.too_long=skip"):
+    with pytest.raises(UserError, match=r"line 7 .* 64 tokens .* at most 63\. Shorten it\."):
         cut(with_prefix, 7, f"a\t{'x' * 64}")
     options = with_prefix.options(glossary=Glossary(copier.translator.tokenizers, TERMS))
     with pytest.raises(UserError, match=r"line 2 .* at most 63"):
         with_prefix.segmenter.line(2, f"ab\t{'x' * 40}", options)
-
-
-def test_a_line_that_requires_too_many_tokens_is_skipped(copier: Loaded) -> None:
-    with_prefix = translator(copier, prefix=True, too_long="skip")
-    skipped, kept = with_prefix.translate(copier.decoder, [f"a\t{'x' * 64}", "a\tx"])
-    assert (skipped.text, skipped.line.too_long, skipped.confidence) == ("", True, 0)
-    assert kept.text.startswith("x")
 
 
 def test_text_after_a_tab_begins_the_translation_of_the_first_part(copier: Loaded) -> None:
@@ -218,12 +199,6 @@ def test_confidence_does_not_depend_on_the_rest_of_the_batch(copier: Loaded) -> 
     together = copier.translator.translate(copier.decoder, lines)
     alone = [copier.translator.translate(copier.decoder, [line])[0] for line in lines]
     assert [one.confidence for one in together] == pytest.approx([one.confidence for one in alone], abs=1e-5)
-
-
-def test_a_skipped_line_has_no_confidence(copier: Loaded) -> None:
-    skipping = translator(copier, too_long="skip")
-    (skipped,) = skipping.translate(copier.decoder, ["a" * 400])
-    assert (skipped.candidates, skipped.confidence, skipped.flags) == ([], 0.0, ())
 
 
 def test_a_line_of_which_the_subword_model_leaves_nothing_stays_empty(

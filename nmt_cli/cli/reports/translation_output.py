@@ -222,7 +222,7 @@ class TranslationReporter:
         for warning in self._degenerate.report():
             warn(warning)
         if self._too_long.count:
-            warn(f"{self._too_long}: too long, handled as set by input.too_long.")
+            warn(f"{self._too_long}: too long, translated in parts.")
         if self._prefixes.count:
             warn(f"{self._prefixes}: the vocabulary lacks part of the given prefix.")
         if replaced := self.odd.report():

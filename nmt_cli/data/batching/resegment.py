@@ -58,7 +58,7 @@ class EpochChanges:
         """The sides to segment. The others stay as they are in the dataset. Augmentation and links need both
         sides."""
         both = self.augment.enabled or self.linked
-        return [side for side in SIDES if both or self.sampling.enabled_for(side)]
+        return [side for side in SIDES if both or getattr(self.sampling, side)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,7 +249,7 @@ def resegment(task: ResegmentTask) -> ResegmentedBlock:
 
 def samplers(tokenizers: Tokenizers, config: SamplingConfig) -> dict[Side, Draw]:
     """Return the sampler of each side that `config` samples. Raise `UserError` if sampling has no effect."""
-    return {side: sampler(tokenizers.side(side), side, config) for side in SIDES if config.enabled_for(side)}
+    return {side: sampler(tokenizers.side(side), side, config) for side in SIDES if getattr(config, side)}
 
 
 def refuse_no_effect(tokenizers: Tokenizers, augment: AugmentConfig) -> None:
@@ -265,7 +265,7 @@ def refuse_no_effect(tokenizers: Tokenizers, augment: AugmentConfig) -> None:
     if augment.terms:
         Annotator(read_terms(Path(augment.terms_file)), tokenizers.source.prepare, tokenizers.target.prepare)
     if tokenizers.recipe.text.lowercase:
-        for kind in changed(augment, "upper", "lower", "title"):
+        for kind in changed(augment, "upper", "title"):
             raise UserError(f"augment.{kind} has no effect on a lower-cased dataset. Remove it.")
 
 

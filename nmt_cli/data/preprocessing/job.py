@@ -29,7 +29,7 @@ Part = Role | Literal["held out"]
 COMMON = ("role", "name", "pairs", "files")
 """The keys that every input has in the manifest."""
 
-OWN = ("weight", "tag", "filters")
+OWN = ("tag", "filters")
 """The settings of a `[[corpus]]` section that the manifest has, unless they are empty."""
 
 

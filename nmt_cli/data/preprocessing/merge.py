@@ -161,7 +161,7 @@ def _mark_overlong(run: Run, reasons: NDArray[np.uint8]) -> None:
 
 
 def _corpus_ranges(inputs: Sequence[Input], report: FilterReport) -> list[dict[str, Any]]:
-    """Return an entry for the manifest for each corpus: name, first pair, number of pairs, weight and tag.
+    """Return an entry for the manifest for each corpus: name, first pair, number of pairs and tag.
 
     Without `[[corpus]]` sections, return [] for a single corpus, or if two corpora have equal names.
     """
@@ -174,7 +174,6 @@ def _corpus_ranges(inputs: Sequence[Input], report: FilterReport) -> list[dict[s
             "name": item.corpus.name,
             "first": sum(kept[:number]),
             "pairs": kept[number],
-            "weight": item.named.weight if item.named else 0.0,
             "tag": item.named.tag if item.named else "",
         }
         for number, item in enumerate(inputs)

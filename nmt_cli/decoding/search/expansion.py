@@ -52,22 +52,16 @@ def drawn(
     """Draw one continuation of each hypothesis at random. The token `end` finishes it.
 
     draws_R: the random number of each row, in [0, 1).
-    config: `temperature`, `top_k` and `top_p` change the probabilities of the draw. Totals add the
-        unchanged log-probabilities.
+    config: `top_k` limits the draw to the likeliest tokens. Totals add the unchanged log-probabilities.
     totals_BN: the totals of all slots.
     """
-    shaped = (log_probs_RV / config.temperature).softmax(-1)
-    ordered, tokens = shaped.sort(-1, descending=True)
-    before = ordered.cumsum(-1) - ordered
-    # The probability before a token decides, so the likeliest token always stays.
-    keep = before < config.top_p
+    ordered, tokens = log_probs_RV.softmax(-1).sort(-1, descending=True)
     if config.top_k:
-        keep[:, config.top_k :] = False
-    allowed = ordered * keep
-    cumulative = allowed.cumsum(-1)
+        ordered[:, config.top_k :] = 0
+    cumulative = ordered.cumsum(-1)
     drawn_R1 = (cumulative <= draws_R[:, None] * cumulative[:, -1:]).sum(-1, keepdim=True)
     # Rounding may draw an index after the last allowed token.
-    last = (allowed > 0).sum(-1, keepdim=True) - 1
+    last = (ordered > 0).sum(-1, keepdim=True) - 1
     token_R1 = tokens.gather(1, drawn_R1.minimum(last))
     total_R = log_probs_RV.gather(1, token_R1)[:, 0] + totals_BN.flatten()[rows_R]
     unused = torch.full_like(totals_BN, -torch.inf).flatten()
@@ -79,11 +73,9 @@ def drawn(
     return Continuations(ended, parents, live, parents, chosen.view_as(totals_BN))
 
 
-def random_draws(
-    seed: int, keys: Sequence[int], slots: NDArray[np.int64], ages: Sequence[int]
-) -> NDArray[np.float32]:
-    """Return for each row a random number in [0, 1): a hash of `seed`, the row's key, slot and age."""
-    mixed = np.full(len(keys), seed, dtype=np.uint64)
+def random_draws(keys: Sequence[int], slots: NDArray[np.int64], ages: Sequence[int]) -> NDArray[np.float32]:
+    """Return for each row a random number in [0, 1): a hash of the row's key, slot and age."""
+    mixed = np.ones(len(keys), dtype=np.uint64)
     for part in (keys, slots, ages):
         # The finaliser of splitmix64.
         mixed = (mixed ^ np.asarray(part, dtype=np.uint64)) + np.uint64(0x9E3779B97F4A7C15)

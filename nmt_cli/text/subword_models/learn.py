@@ -2,7 +2,7 @@
 between."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import chain
 
 from nmt_cli.errors import UserError
@@ -18,9 +18,8 @@ from nmt_cli.text.vocabulary import reserved
 def learn(lines: Sequence[str], config: TokenizerConfig) -> Subwords:
     """Learn a subword model of the kind `config.kind` from prepared lines.
 
-    `lines` must not contain symbols. The kinds "char" and "word" keep the most frequent entries that fit, and
-    of these only entries that occur at least `config.min_count` times. Raise `UserError` if there is no text,
-    or the vocabulary size is too small or too large for it.
+    `lines` must not contain symbols. The kinds "char" and "word" keep the most frequent entries that fit.
+    Raise `UserError` if there is no text, or the vocabulary size is too small or too large for it.
     """
     if not any(lines):
         raise UserError("there is no text to learn subwords from. Check the corpus and the filters.")
@@ -35,21 +34,12 @@ def learn(lines: Sequence[str], config: TokenizerConfig) -> Subwords:
             return Bpe(_codes(lines, alphabet, available, config), alphabet, config.byte_fallback)
         case "char":
             counts = Counter(chain.from_iterable(lines))
-            common = Counter({c: count for c, count in counts.items() if count >= config.min_count})
-            covering = _covering(common, config.character_coverage)
+            covering = _covering(counts, config.character_coverage)
             return Characters("".join(covering[: _checked(available, config)]), config.byte_fallback)
         case "word":
             counts = Counter(word for line in lines for word in line.split())
-            frequent = [word for word, count in _by_count(counts) if count >= config.min_count]
+            frequent = [word for word, _ in _by_count(counts)]
             return Words(frequent[: _checked(available - config.byte_fallback, config)], config.byte_fallback)
-
-
-def too_rare(subwords: Subwords, lines: Iterable[str], min_count: int) -> list[int]:
-    """Return the numbers of the pieces that occur less than `min_count` times when `lines` are segmented.
-    Special tokens and unused numbers are left out."""
-    counts = Counter(piece for line in lines for piece in subwords.encode(line))
-    pieces = (piece for piece, entry in enumerate(subwords.entries) if entry is not None)
-    return [piece for piece in pieces if counts[piece] < min_count]
 
 
 def _codes(lines: Sequence[str], alphabet: str, available: int, config: TokenizerConfig) -> str:

@@ -1,7 +1,7 @@
 """SentencePiece models: learning, loading and segmentation.
 
-The file of a model has a number for each piece. A piece is too rare if it occurs less than `min_count` times
-in the sample of a side. It is then replaced by smaller pieces, because a model learns little about it.
+The file of a model has a number for each piece. A dataset of an older version may have pieces that are too
+rare on a side. They are replaced by smaller pieces, because a model learned little about them.
 """
 
 import io
@@ -85,8 +85,8 @@ class Pieces:
 
     @property
     def draws_by(self) -> Literal["alpha", "dropout", None]:
-        """The setting that samples segmentations: "alpha" for a unigram model, "dropout" for BPE, and None
-        for others."""
+        """How segmentations are sampled: "alpha" for a unigram model, "dropout" for merges, and None for
+        others."""
         return SAMPLING.get(field(field(self._model, TRAINER), KIND_OF_MODEL))
 
     def decode(self, pieces: Sequence[int]) -> str:

@@ -185,6 +185,7 @@ def _validator(run: TrainingRun, snapshot: Snapshot, history: RunHistory) -> Val
         run.group,
         run.precision,
         run.comet,
+        run.config.batch.max_length,
         # Only the first rank has the history, which is needed for runs of older versions.
         "char" if run.group.from_first(counted_characters(position, history)) else "auto",
     )

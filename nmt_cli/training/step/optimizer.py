@@ -15,6 +15,9 @@ from nmt_cli.training.step.muon import Muon, weights_of_linear_layers
 
 MEAN, SQUARE, STEP = "exp_avg", "exp_avg_sq", "step"
 
+BETA1 = 0.9
+"""Decay of the running mean of gradients, as in the paper and in all presets."""
+
 
 class Optimizer:
     """Adam or AdamW over a model's parameters, which are moved into one vector. With optimizer.kind=muon, the
@@ -89,7 +92,7 @@ class Optimizer:
         self._adam = kind(
             [piece for piece, _ in self._pieces] or [vector[:0]],  # nothing is left if Muon has all
             lr=0.0,  # each step sets its own
-            betas=(self._config.beta1, self._config.beta2),
+            betas=(BETA1, self._config.beta2),
             eps=self._config.epsilon,
             weight_decay=self._config.weight_decay,
             fused=True,

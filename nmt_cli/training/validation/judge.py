@@ -13,7 +13,7 @@ from nmt_cli.data.batching.batch import assemble
 from nmt_cli.data.batching.cut import micro_batches
 from nmt_cli.data.batching.plan import Indices
 from nmt_cli.data.dataset import Dataset, Split, raw_lines
-from nmt_cli.decoding.config import InputConfig, SearchConfig, TranslateConfig
+from nmt_cli.decoding.config import SearchConfig, TranslateConfig
 from nmt_cli.engine.decoder import Decoder
 from nmt_cli.errors import UserError
 from nmt_cli.language import iso_code
@@ -30,7 +30,7 @@ from nmt_cli.text.tokenizers import Tokenizers
 from nmt_cli.training.config import TrainConfig, ValidationConfig
 from nmt_cli.training.step.distributed import Group
 from nmt_cli.training.step.trainer import MixedPrecision
-from nmt_cli.translation.translator import Translator
+from nmt_cli.translation.translator import TrainedOn, Translator
 
 SAMPLES = 8
 """Number of sentences of a set whose translations are logged, to be compared over the run."""
@@ -107,6 +107,9 @@ class Judge:
     comet: Comet | None = None
     """The model in validation.metric_model, if any. Only the first rank has it."""
 
+    longest: int | None = None
+    """Maximum number of tokens of training sentences, with the end token. None is the default of training."""
+
     tokenizer: BleuTokenizer = "auto"
     """The tokeniser of BLEU in earlier validations of the run: "char" if they counted characters."""
 
@@ -177,7 +180,7 @@ class Judge:
         process = self.group.process
         own_lines = lines[process.rank :: process.world]
         raw = raw_lines(self.dataset, split, "source")
-        translator = Translator(self.tokenizers, [model], self.translate)
+        translator = Translator(self.tokenizers, [model], self.translate, TrainedOn(self.longest))
         with self.precision.autocast():
             translations = translator.translate(Decoder.of([model]), [raw[line] for line in own_lines])
         return {line: (one.text, one.confidence) for line, one in zip(own_lines, translations, strict=True)}
@@ -247,13 +250,8 @@ def load_comet(config: ValidationConfig) -> Comet | None:
 
 
 def translating(config: TrainConfig) -> TranslateConfig:
-    """Return settings for `nmt translate` with the search and maximum length in `config`."""
-    search = SearchConfig(**asdict(config.search))
-    return TranslateConfig(
-        search=search,
-        # `input.longest` does not count the end token.
-        input=InputConfig(longest=config.batch.max_length - 1),
-    )
+    """Return settings for `nmt translate` with the search in `config`."""
+    return TranslateConfig(search=SearchConfig(**asdict(config.search)))
 
 
 def validation_score(judgement: Judgement, metric: str) -> float:

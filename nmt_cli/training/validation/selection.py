@@ -107,7 +107,8 @@ def try_all(
     validation = replace(config.validation, sentences=0, metric=metric, metric_model=model_folder)
     single, precision = Group(Process(), device, timeout=0.0), MixedPrecision("fp32", device)
     translate, comet = translating(config), load_comet(validation)
-    judge = Judge(dataset, identity.tokenizers, validation, translate, single, precision, comet)
+    longest = config.batch.max_length
+    judge = Judge(dataset, identity.tokenizers, validation, translate, single, precision, comet, longest)
     model = identity.build().to(device)
     trials = []
     for average in candidates:

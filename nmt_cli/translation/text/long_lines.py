@@ -7,8 +7,6 @@ import re
 from collections.abc import Iterator, Sequence
 
 from nmt_cli.data.config import BatchConfig
-from nmt_cli.decoding.config import InputConfig
-from nmt_cli.errors import UserError
 from nmt_cli.language import iso_code
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.text.languages.sentence_splitting import sentences
@@ -31,23 +29,14 @@ AIM, MAX_GROWTH = 0.9, 4.0
 It has at most `MAX_GROWTH` times the characters of the previous part."""
 
 
-def longest_source(config: InputConfig, model: ModelConfig, trained: int | None = None) -> int:
+def longest_source(model: ModelConfig, trained: int | None = None) -> int:
     """Return the maximum number of source tokens of a sentence, without the end token.
 
-    It is `input.longest`, if set, and otherwise that of training. `trained` is batch.longest of training, or
-    None for the default, and counts the end token. The positions of the model are an upper limit. Raise
-    `UserError` if `input.longest` exceeds them.
+    It is that of training, and at most the positions of the model. `trained` is batch.longest of training, or
+    None for the default, and counts the end token.
     """
-    limit = model.limit or None
-    if config.longest:
-        if limit and config.longest >= limit:
-            raise UserError(
-                f"input.longest must be at most {limit - 1} (got {config.longest}): the model has {limit} "
-                "positions, and the end token takes one."
-            )
-        return config.longest
     longest = trained or BatchConfig().longest
-    return (min(longest, limit) if limit else longest) - 1
+    return (min(longest, model.limit) if model.limit else longest) - 1
 
 
 def split(text: str, symbols: Sequence[str], lang: str) -> list[tuple[str, str]]:

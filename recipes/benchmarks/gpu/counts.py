@@ -168,7 +168,7 @@ def _search(beam: int, steps: int, part: dict[str, int], look_every: int) -> dic
     torch.manual_seed(1)
     model = Transformer(shape, entries, entries, joint=True).eval().bfloat16()
     config = SearchConfig(beam=beam, min_length=steps + 1)
-    one = Search(Ensemble.of([model], config), config, look_every)
+    one = Search(Ensemble([model]), config, look_every)
     one.join([Sentence(key, [5] * (key + 3)) for key in range(sentences)])
     with ExitStack() as stack:
         stack.enter_context(patch.object(any_attention, "PART", part))

@@ -32,12 +32,12 @@ def test_a_dataset_is_described_with_its_sizes(nmt: Nmt) -> None:
     }
 
 
-def test_the_corpora_of_a_dataset_are_described_with_weight_and_tag(
+def test_the_corpora_of_a_dataset_are_described_with_their_tags(
     nmt: Nmt, tmp_path: Path, make: Callable[..., object], toy: str
 ) -> None:
-    tables = f'{{name="real", path="{toy}", weight=1}}, {{name="made", path="{toy}", weight=2, tag="<BT>"}}'
+    tables = f'{{name="real", path="{toy}"}}, {{name="made", path="{toy}", tag="<BT>"}}'
     make(tmp_path / "out", (), f"corpus.named=[{tables}]")
-    assert described(nmt("info", tmp_path / "out"))["corpora"] == "real 300 x 1, made 300 x 2 (<BT>)"
+    assert described(nmt("info", tmp_path / "out"))["corpora"] == "real 300, made 300 (<BT>)"
 
 
 MODEL = {

@@ -15,13 +15,15 @@ from tests.conftest import LANGUAGES
 
 def test_options_override_set_which_overrides_the_file(nmt: Nmt, tmp_path: Path, toy: str) -> None:
     file = tmp_path / "settings.toml"
-    file.write_text('[tokenizer]\nkind = "char"\nvocab_size = 20\nmin_count = 3\n[filter]\nmax_words = 7\n')
-    changes = ("--config", file, "--set", "tokenizer.kind=bpe", "--set", "tokenizer.min_count=1")
+    file.write_text(
+        '[tokenizer]\nkind = "char"\nvocab_size = 20\nsample_lines = 30\n[filter]\nmax_words = 7\n'
+    )
+    changes = ("--config", file, "--set", "tokenizer.kind=bpe", "--set", "tokenizer.sample_lines=1000")
     flags = ("--tokenizer", "word", "--separate", "--vocab-size", "99")
     arguments = ("--train", toy, "--out", tmp_path / "out", *changes, *flags)
     assert nmt("preprocess", *LANGUAGES, "--workers", "1", *arguments).returncode == 0
     settings = json.loads((tmp_path / "out" / "dataset.json").read_text())["settings"]
-    expected = {"kind": "word", "joint": False, "vocab_size": 99, "min_count": 1}
+    expected = {"kind": "word", "joint": False, "vocab_size": 99, "sample_lines": 1000}
     assert settings["tokenizer"].items() >= expected.items()
     assert settings["filter"]["max_words"] == 7
 

@@ -472,7 +472,7 @@ def test_odd_translations_are_reported_with_line_numbers(capsys: pytest.CaptureF
         "Warning: 1 of 4 translations is empty (search.min_length=1 prevents this): line 2",
         "Warning: 2 of 4 translations loop: lines 4, 5",
         "Warning: 1 of 4 translations is far longer or shorter than its source: line 4",
-        "Warning: lines 2, 4: too long, handled as set by input.too_long.",
+        "Warning: lines 2, 4: too long, translated in parts.",
     ]
 
 

@@ -130,9 +130,9 @@ def named(tmp_path: Path) -> tuple[tuple[str, ...], str]:
     header = "en\tde\ts\n"
     corpora = []
     for name, size, settings in (
-        ("bitext", 110, 'weight=2, tag="<2de>", filters={one_per_target=true, min_score=0.2}'),
-        ("small", 30, "weight=1, filters={decontaminate=false, max_subwords=10}"),
-        ("web", 130, 'weight=1, tag="<BT>", filters={duplicates=true, one_per_target=true}'),
+        ("bitext", 110, 'tag="<2de>", filters={one_per_target=true, min_score=0.2}'),
+        ("small", 30, "filters={decontaminate=false, max_subwords=10}"),
+        ("web", 130, 'tag="<BT>", filters={duplicates=true, one_per_target=true}'),
     ):
         rows = (
             f"a{n % 20} {{{{x}}}}\tb{n % 40} {{{{x}}}} {'c' * (n % 8)}\t{n % 10 / 10}\n" for n in range(size)

@@ -77,7 +77,7 @@ def test_another_tokenizer_is_a_named_difference(
     assert make(tmp_path / "out", [toy], reuse=learned("char")).report is None
 
 
-BY_ALL = ("tokenizer.joint=false", "tokenizer.vocab_size=100", "tokenizer.min_count=2")
+BY_ALL = ("tokenizer.joint=false", "tokenizer.vocab_size=100")
 BY_FOLDER = (
     *BY_ALL,
     "tokenizer.kind=bpe",

@@ -164,11 +164,11 @@ def test_the_manifest_has_the_range_of_each_named_corpus_after_filtering(
     tmp_path: Path, make: Make, two_corpora: Settings
 ) -> None:
     out = tmp_path / "out"
-    own = 'tag="<BT>", weight=2, filters={max_words=2, duplicates=true, max_subwords=6}'
-    make(out, (), two_corpora("weight=1", own))
+    own = 'tag="<BT>", filters={max_words=2, duplicates=true, max_subwords=6}'
+    make(out, (), two_corpora("", own))
     assert corpus_ranges(out) == [
-        {"name": "real", "first": 0, "pairs": 3, "weight": 1.0, "tag": ""},
-        {"name": "made", "first": 3, "pairs": 1, "weight": 2.0, "tag": "<BT>"},
+        {"name": "real", "first": 0, "pairs": 3, "tag": ""},
+        {"name": "made", "first": 3, "pairs": 1, "tag": "<BT>"},
     ]
     assert train_lines(out) == ["ab", "cd", "ab", "<BT> ab"]
     assert [(corpus.name, corpus.pairs) for corpus in train_corpora(open_dataset(out))] == [
@@ -246,9 +246,9 @@ def test_tagged_sets_are_held_out_and_keep_their_tags_in_variants(
     train = write_pairs(tmp_path / "train", [("Known one", "bekannt"), ("other", "anders")])
     dev = write_pairs(tmp_path / "dev", [("<2de> known one.", "Bekannt")])
     named = named_corpora(("train", train, 'tag="<2de>"'))
-    make(tmp_path / "out", (), named, valid=[dev, f"{dev}+upper", f"{dev}+copies"])
+    make(tmp_path / "out", (), named, valid=[dev, f"{dev}+upper", f"{dev}+title"])
     assert train_lines(tmp_path / "out") == ["<2de> other"]
-    for kind, source in (("upper", "<2de> KNOWN ONE."), ("copies", "<2de> Bekannt")):
+    for kind, source in (("upper", "<2de> KNOWN ONE."), ("title", "<2de> Known One.")):
         assert (tmp_path / "out" / f"dev+{kind}.source.raw.txt").read_text() == f"{source}\n"
 
 

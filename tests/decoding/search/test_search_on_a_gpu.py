@@ -50,7 +50,7 @@ def model_of(shape: ModelConfig) -> Transformer:
 
 
 def search_of(model: Transformer, config: SearchConfig) -> Search:
-    return Search(Ensemble.of([model], config), config, LOOK_EVERY)
+    return Search(Ensemble([model]), config, LOOK_EVERY)
 
 
 def sentences(keys: Sequence[int]) -> list[Sentence]:

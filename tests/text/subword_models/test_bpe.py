@@ -12,9 +12,9 @@ from subword_nmt.apply_bpe import BPE, read_vocabulary
 
 from nmt_cli.errors import UserError
 from nmt_cli.text.subword_models.bpe import Bpe, parse_codes
-from nmt_cli.text.subword_models.learn import too_rare
 from nmt_cli.text.subword_models.merges import learn_codes
 from nmt_cli.text.subword_models.subwords import UNKNOWN_PIECE
+from tests.text.rare import too_rare
 
 SYLLABLES = "ka ke ki ko ku ma me mi mo mu schä schö ß n".split()
 LEXICON = ["".join(random.Random(seed).choices(SYLLABLES, k=1 + seed % 4)) for seed in range(120)]

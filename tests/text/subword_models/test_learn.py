@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from nmt_cli.text.config import TokenizerConfig
-from nmt_cli.text.subword_models.learn import learn, too_rare
+from nmt_cli.text.subword_models.learn import learn
 from nmt_cli.text.subword_models.subwords import BYTES, Subwords
 from nmt_cli.text.vocabulary import Numbering, reserved
 from tests.checks import refusal
@@ -74,10 +74,11 @@ def test_vocabularies_of_units_have_at_most_the_requested_size(
 
 
 def test_a_capped_vocabulary_of_units_keeps_the_most_frequent() -> None:
-    model = learn(["a a a b b c", "a b d"], TokenizerConfig(kind="word", vocab_size=8, min_count=2))
-    assert list(model.entries) == ["a", "b"]
-    model = learn(["aaabbc", "abd"], TokenizerConfig(kind="char", vocab_size=8, min_count=2))
-    assert list(model.entries) == ["a", "b"]
+    units = [letter for count, letter in enumerate("hgfedcba", start=1) for _ in range(count)]
+    most_frequent = list("abcdefgh")[: 8 - reserved(())]
+    for kind, line in (("word", " ".join(units)), ("char", "".join(units))):
+        model = learn([line], TokenizerConfig(kind=kind, vocab_size=8))  # type: ignore[arg-type]
+        assert list(model.entries) == most_frequent
 
 
 @pytest.mark.parametrize("coverage", [0.99, 0.98])
@@ -165,8 +166,3 @@ def test_a_symbol_takes_no_entry_away_from_the_text(options: dict[str, Any], sym
 def test_learning_twice_gives_the_same_files(options: dict[str, Any]) -> None:
     config = TokenizerConfig(vocab_size=140, **options)
     assert learn(LINES, config).files() == learn(LINES, config).files()
-
-
-def test_too_rare_are_entries_below_the_minimum_count() -> None:
-    model = learn(["a a a b b c"], TokenizerConfig(kind="word", vocab_size=8))
-    assert [too_rare(model, ["a a b"], minimum) for minimum in (0, 1, 2, 3)] == [[], [2], [1, 2], [0, 1, 2]]

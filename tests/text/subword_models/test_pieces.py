@@ -9,10 +9,10 @@ import sentencepiece
 
 from nmt_cli.errors import UserError
 from nmt_cli.text.config import TokenizerConfig
-from nmt_cli.text.subword_models.learn import too_rare
 from nmt_cli.text.subword_models.pieces import Pieces, learn_pieces
 from nmt_cli.text.vocabulary import NEW_MARKS, Numbering
 from tests.text.conftest import LINES, spm_train
+from tests.text.rare import too_rare
 
 MARKS = len(NEW_MARKS)
 

@@ -77,7 +77,7 @@ def test_a_validation_is_logged_and_reported(recorder: Recorder, events: list[Ev
 def test_the_number_of_left_out_pairs_is_reported_once_at_the_end_of_an_epoch(
     tiny: Tiny, events: list[Event], seen: list[tuple[int, int]], message: list[str], sampled: bool
 ) -> None:
-    config = tiny("batch.longest=20", *(["sampling.source_dropout=0.1"] if sampled else []))
+    config = tiny("batch.longest=20", *(["sampling.source=0.1"] if sampled else []))
     left_out = LeftOut(config, events.append)
     for epoch, count in seen:
         left_out.seen(epoch, count)

@@ -10,8 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nmt_cli.data.config import BatchConfig
-from nmt_cli.decoding.config import InputConfig
-from nmt_cli.errors import UserError
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.text.config import Kind, TextConfig, TokenizerConfig
 from nmt_cli.text.normalize import Normalizer
@@ -167,25 +165,18 @@ LEARNED = ModelConfig(positions="learned", longest=300)
 
 
 @pytest.mark.parametrize(
-    ("longest", "model", "trained", "expected"),
+    ("model", "trained", "expected"),
     [
-        (0, ModelConfig(), 100, 99),
-        (0, ModelConfig(), None, BatchConfig().longest - 1),
-        (0, LEARNED, 100, 99),
-        (0, LEARNED, 400, 299),
-        (500, ModelConfig(), 100, 500),
-        (299, LEARNED, 100, 299),
+        (ModelConfig(), 100, 99),
+        (ModelConfig(), None, BatchConfig().longest - 1),
+        (LEARNED, 100, 99),
+        (LEARNED, 400, 299),
     ],
 )
-def test_the_maximum_length_is_that_of_training_or_of_the_setting(
-    longest: int, model: ModelConfig, trained: int | None, expected: int
+def test_the_maximum_length_is_that_of_training_and_of_the_positions(
+    model: ModelConfig, trained: int | None, expected: int
 ) -> None:
-    assert longest_source(InputConfig(longest=longest), model, trained) == expected
-
-
-def test_a_length_beyond_the_positions_of_the_model_is_refused() -> None:
-    with pytest.raises(UserError, match=r"at most 299 \(got 300\): the model has 300 positions"):
-        longest_source(InputConfig(longest=300), LEARNED)
+    assert longest_source(model, trained) == expected
 
 
 @pytest.mark.parametrize(

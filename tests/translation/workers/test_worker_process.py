@@ -169,7 +169,7 @@ def test_a_spawned_process_that_cannot_load_its_model_raises_the_error(tmp_path:
 def test_processes_that_die_idle_are_not_replaced_forever(
     decoder: Decoder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Ensemble, "of", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+    monkeypatch.setattr(Ensemble, "__init__", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
     with (
         worker_process(forked(decoder)) as process,
         pytest.raises(UserError, match="most likely because memory ran out"),
