@@ -18,6 +18,7 @@ from nmt_cli.data.dataset import Dataset
 from nmt_cli.errors import UserError
 from nmt_cli.runtime.devices import gpu_name, processor_name
 from nmt_cli.runtime.hashes import sha256_of
+from nmt_cli.runtime.kernels.families import plain_only
 from nmt_cli.training.config import TrainConfig
 from nmt_cli.training.settings import literals
 from nmt_cli.training.step.distributed import Group
@@ -35,9 +36,9 @@ def refuse_other_orders(
 ) -> None:
     """Raise `UserError` on all ranks if they would train differently. All ranks call this.
 
-    Compared are settings, dataset, kind of device, implementation of attention, and the versions of nmt and
-    PyTorch. Settings in `MAY_DIFFER` do not count. `precision` is the precision that this rank uses. It is
-    compared instead of the setting, because "auto" means another one on another device.
+    Compared are settings, dataset, kind of device, implementation of attention, NMT_KERNELS, and the versions
+    of nmt and PyTorch. Settings in `MAY_DIFFER` do not count. `precision` is the precision that this rank
+    uses. It is compared instead of the setting, because "auto" means another one on another device.
     """
     manifest = json.dumps([dataset.manifest[key] for key in ("files", "splits")], sort_keys=True)
     facts = {name: value for name, value in literals(config).items() if name not in MAY_DIFFER}
@@ -51,6 +52,8 @@ def refuse_other_orders(
     facts["attention"] = " and ".join(
         implementation(group.device, stack.d_k, stack.d_v, precision.dtype) for stack in stacks
     )
+    # A GPU's kernels round differently from PyTorch's own operations.
+    facts["NMT_KERNELS"] = "plain" if plain_only() else "tried"
     all_facts = group.gather(facts | {"nmt": __version__, "torch": torch.__version__})
     remedy = "Start all of them with the same command, on the same dataset and kind of device."
     _refuse_differences(all_facts, remedy)
