@@ -28,7 +28,7 @@ class CorpusConfig(Section):
     equal side use it. "" means no scores."""
 
     alignment_column: str = ""
-    """Column or field with the word alignment of the training pair, in the format of `alignments`."""
+    """Column or field with the word alignment of a pair. Its format is that of `alignments`."""
 
     @property
     def columns(self) -> tuple[str, ...]:

@@ -184,10 +184,11 @@ def test_guided_alignment_goes_with_sampling_augmentation_and_mixtures(
     go: Go, make: Callable[..., Outcome], toy: str, dev: str, write_pairs: WritePairs, tmp_path: Path
 ) -> None:
     other = write_pairs(tmp_path / "other", [("a b c", "x y z"), ("c d", "z u")] * 20)
-    named = named_corpora(("toy", toy, "weight=2.0"), ("other", other, "weight=1.0"))
+    named = named_corpora(("toy", toy, ""), ("other", other, ""))
     bpe = ("tokenizer.kind=bpe", "tokenizer.vocab_size=60")
     make(tmp_path / "data", [], named, "corpus.align=true", *bpe, valid=[dev])
-    changes = ("sampling.source=0.2", "sampling.target=0.2", "augment.typos=0.5")
+    mixture = "mixing.weights={toy=2.0, other=1.0}"
+    changes = ("sampling.source=0.2", "sampling.target=0.2", "augment.typos=0.5", mixture)
     settings = (GUIDED, *changes, "training.max_steps=6")
     go(*settings, dataset=tmp_path / "data", out=tmp_path / "whole")
     assert not go(*settings, dataset=tmp_path / "data", out=tmp_path / "resumed", stop_at=3)[0]

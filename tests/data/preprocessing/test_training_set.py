@@ -329,7 +329,7 @@ def test_a_reused_tokenizer_must_have_the_tags(tmp_path: Path, make: Make, two_c
 def test_corpora_of_a_damaged_manifest_are_refused(tmp_path: Path, make: Make, two_corpora: Settings) -> None:
     make(tmp_path / "out", (), two_corpora())
     path = tmp_path / "out" / "dataset.json"
-    for right, wrong in (('"first": 3', '"first": 2'), ('"weight": 0.0', '"weight": "x"')):
+    for right, wrong in (('"first": 3', '"first": 2'), ('"tag": ""', '"weight": "x", "tag": ""')):
         manifest = path.read_text()
         path.write_text(manifest.replace(right, wrong, 1))
         with pytest.raises(UserError, match="its corpora do not add up to the pairs of train"):
