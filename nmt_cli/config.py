@@ -46,6 +46,10 @@ PRESETS = Path(__file__).parent / "presets"
 OWN = "the model's own settings"
 """The origin of settings that a model brings."""
 
+MALFORMED: Any = object()
+"""The value of an assignment without "=". All problems with settings are reported together, so it is an entry
+until then."""
+
 SUMMARY_LENGTH = 60
 """Characters of a setting's meaning that `--help` shows."""
 
@@ -127,10 +131,9 @@ class Section:
         """Return a section without values. Raise `UserError` for a removed setting in `values`."""
         # Python's own error would only say that the argument is unexpected.
         known = {key.name for key in fields(cls)}  # type: ignore[arg-type]  # subclasses are dataclasses
-        if removed := removed_from(cls.section, [name for name in values if name not in known]):
-            raise UserError(
-                *(one.refusal(f"{cls.section}.{name}", values[name]) for name, one in removed.items())
-            )
+        removed = removed_from(cls.section, [name for name in values if name not in known])
+        if refusals := [one.refusal(f"{cls.section}.{name}", values[name]) for name, one in removed.items()]:
+            raise UserError(*refusals)
         return super().__new__(cls)
 
     def __post_init__(self) -> None:
@@ -159,17 +162,42 @@ def read(
     options: Sequence[Entry] = (),
     preset: Path | None = None,
     note: Callable[[str], None] = lambda text: None,
-    defaults: Mapping[str, object] | None = None,
+) -> Config:
+    """Read a configuration from `preset`, and then from what the user gave, as in `given_entries`. Raise
+    `UserError` and call `note` as `resolved` does."""
+    entries = [*(from_file(preset) if preset else ()), *given_entries(file, assignments, options)]
+    return resolved(config, entries, note)
+
+
+def given_entries(
+    file: Path | None = None, assignments: Sequence[str] = (), options: Sequence[Entry] = ()
+) -> list[Entry]:
+    """Return the entries of the user, the important ones last: those of a TOML file, then assignments
+    "section.key=value", then options. Raise `UserError` if `file` is not TOML."""
+    entries = from_file(file) if file else ()
+    return [*entries, *map(_from_assignment, assignments), *options]
+
+
+def own_entries(values: Mapping[str, object]) -> list[Entry]:
+    """Return the entries of a model's own settings, given by their full names."""
+    return [Entry(name, value, OWN) for name, value in values.items()]
+
+
+def resolved(
+    config: type[Config],
+    entries: Sequence[Entry],
+    note: Callable[[str], None] = lambda text: None,
     flags: Mapping[str, str] = {},
 ) -> Config:
-    """Read a configuration from defaults, `defaults`, `preset`, `file`, `assignments` and `options`. Later
-    sources override earlier ones. An assignment is "section.key=value". `defaults` are a model's own values.
-    Skip removed settings without effect, with a message to `note`. Raise `UserError` for each problem.
-    Contradictions name a setting that the user did not type by its option in `flags`, if it has one."""
-    problems: list[str] = []
-    entries = [Entry(name, value, OWN) for name, value in (defaults or {}).items()]
-    entries += from_file(preset) if preset else []
-    entries += _entries(file, assignments, options, problems)
+    """Return the configuration that `entries` give, or the defaults of its sections. Raise one `UserError`
+    with all problems.
+
+    entries: later ones override earlier ones.
+    note: is called with a message about removed settings without effect, which are skipped.
+    flags: the options of settings, by full name. Contradictions name settings by them that no entry has.
+    """
+    problems = [entry.name for entry in entries if entry.value is MALFORMED]
+    entries = [entry for entry in entries if entry.value is not MALFORMED]
     sections = get_type_hints(config)
     # `[[section]]` is short for a setting of the section.
     tables = {name: f"{name}.{cls.tables}" for name, cls in sections.items() if hasattr(cls, "tables")}
@@ -268,7 +296,8 @@ def given_values(
 ) -> dict[str, object]:
     """Return the given values, unchecked, by the full names of settings. Skip texts without "=". Raise
     `UserError` for bad TOML."""
-    return {entry.name: entry.value for entry in _entries(file, assignments, options, problems=[])}
+    entries = given_entries(file, assignments, options)
+    return {entry.name: entry.value for entry in entries if entry.value is not MALFORMED}
 
 
 def as_toml(config: Any) -> str:
@@ -329,16 +358,6 @@ def _without_removed(
     return kept
 
 
-def _entries(
-    file: Path | None, assignments: Sequence[str], options: Sequence[Entry], problems: list[str]
-) -> list[Entry]:
-    """Return the entries of the user. Later entries take precedence. For an assignment without "=", add a
-    message to `problems`. Raise `UserError` if `file` is not TOML."""
-    entries = list(from_file(file)) if file else []
-    entries += [entry for text in assignments if (entry := _from_assignment(text, problems))]
-    return [*entries, *options]
-
-
 def from_file(file: Path) -> Iterator[Entry]:
     """Yield the entries of a TOML file, even for unknown settings. Raise `UserError` for invalid TOML."""
     # Editors on Windows begin files with a byte order mark. A path in a file need not be UTF-8.
@@ -362,13 +381,12 @@ def from_file(file: Path) -> Iterator[Entry]:
             yield Entry(section, values, str(file))
 
 
-def _from_assignment(text: str, problems: list[str]) -> Entry | None:
+def _from_assignment(text: str) -> Entry:
     """Return the entry of "section.key=value". The value is TOML, or text if it is not valid TOML. If there
-    is no "=", add a message to `problems` and return None."""
+    is no "=", the value is `MALFORMED`, and the name is a message."""
     name, equals, value = text.partition("=")
     if not equals:
-        problems.append(f"--set {text} must have the form section.key=value")
-        return None
+        return Entry(f"--set {text} must have the form section.key=value", MALFORMED, "--set")
     try:
         parsed = tomllib.loads(f"value = {value}")["value"]
     except (ValueError, RecursionError):

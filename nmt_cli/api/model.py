@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from nmt_cli.config import read
+from nmt_cli.config import own_entries, resolved
 from nmt_cli.decoding.config import SearchConfig, TranslateConfig
 from nmt_cli.setting_values import check_section
 from nmt_cli.translation.arguments import Anywhere, Device, Pair, check_counts, checked_lines, checked_pairs
@@ -65,7 +65,7 @@ def load(
     folders = [Path(path) for path in paths]
     if config is None:
         own = {f"search.{name}": value for name, value in own_search(folders[0]).items()}
-        config = read(TranslateConfig, defaults=own)
+        config = resolved(TranslateConfig, own_entries(own))
     hardware = Hardware(device, devices, threads or 0, precision)
     return Model(load_models(folders, config, hardware, scorer))
 

@@ -16,7 +16,16 @@ from typing import Any, Literal, TypeVar
 import click
 
 from nmt_cli.checkpoints.finding import own_search
-from nmt_cli.config import Setting, as_commented_toml, describe, given_values, read
+from nmt_cli.config import (
+    Setting,
+    as_commented_toml,
+    describe,
+    from_file,
+    given_entries,
+    given_values,
+    own_entries,
+    resolved,
+)
 from nmt_cli.errors import UserError, does_not_exist, printable
 from nmt_cli.other_toolkits import named_here, not_here, value_here
 from nmt_cli.removed_settings import REMOVED, removed_like
@@ -263,9 +272,10 @@ class Command(click.Command):
 
     def _problem(self, values: Mapping[str, str]) -> str:
         """Return the error about settings with `values`, "" if there is none."""
+        own = own_entries(getattr(self, "defaults", {}))
         assignments = [f"{name}={value}" for name, value in values.items()]
         try:
-            read(self.settings, assignments=assignments, defaults=getattr(self, "defaults", None))
+            resolved(self.settings, [*own, *given_entries(assignments=assignments)])
         except UserError as error:
             return str(error.args[0])
         return ""
@@ -379,7 +389,8 @@ def with_settings(function: Function) -> Function:
     """Add the options --config, --set and --settings to a command. `typed_settings` returns their values."""
     file = click.option("--config", "config_file", type=EXISTING_FILE, help="TOML file with settings.")
     assignments = click.option(
-        *("--set", "assignments"),
+        "--set",
+        "assignments",
         multiple=True,
         metavar="KEY=VALUE",
         help="Change one setting. Repeatable.",
@@ -428,8 +439,9 @@ def chosen(
     defaults = {**own, **(defaults or {})}
     options = [param for param in context.command.params if isinstance(param, SettingOption)]
     flags = {option.setting: option.opts[0] for option in options}
-    typed = settings.file, settings.assignments, settings.options
-    values = read(config, *typed, preset, note, defaults, flags)
+    typed = given_entries(settings.file, settings.assignments, settings.options)
+    entries = [*own_entries(defaults), *(from_file(preset) if preset else ()), *typed]
+    values = resolved(config, entries, note, flags)
     if settings.list_all:
         # As bytes, because a path among the settings need not be UTF-8.
         click.echo(as_commented_toml(values, own).encode(errors="surrogateescape"), nl=False)

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from nmt_cli.cli.main import nmt as group
 from nmt_cli.cli.options import CommandWithSettings, SettingOption
-from nmt_cli.config import describe, preset_names, preset_path, read
+from nmt_cli.config import describe, given_entries, own_entries, preset_names, preset_path, read, resolved
 from nmt_cli.data.config import PreprocessConfig
 from nmt_cli.decoding.config import TranslateConfig
 from nmt_cli.errors import IN_PYTHON, UserError
@@ -84,7 +84,8 @@ def test_the_output_of_settings_is_read_back_as_the_defaults(command: str, tmp_p
     file = tmp_path / "settings.toml"
     file.write_text(printed(command, "--settings"), encoding="utf-8")
     config = SETTINGS[command]
-    assert read(config, file, defaults=own) == read(config, defaults=own)
+    defaults = own_entries(own)
+    assert resolved(config, [*defaults, *given_entries(file)]) == resolved(config, defaults)
     assert printed(command, "--settings", "--config", str(file)) == file.read_text(encoding="utf-8")
     names = re.findall(r"(?m)^#?(\w+) = ", file.read_text(encoding="utf-8"))
     assert names == [setting.name.partition(".")[2] for setting in describe(config)]
