@@ -2,18 +2,19 @@
 
 import re
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from nmt_cli.errors import UserError
 from nmt_cli.interop import m2m100
 from nmt_cli.interop.conventions import SPMS, UNUSED
 from nmt_cli.interop.fairseq import FILLER, MARKS
-from nmt_cli.interop.foreign import foreign_tokenizers, foreign_vocabulary
+from nmt_cli.interop.foreign import foreign_tokenizers, foreign_vocabulary, of_pieces, padded_entries
 from nmt_cli.interop.foreign_settings import ForeignSettings, read_file, read_json, read_spm, read_text
 from nmt_cli.text.config import TextConfig
 from nmt_cli.text.subword_models.pieces import Pieces
 from nmt_cli.text.tokenizer import SIDES, Side
-from nmt_cli.text.tokenizers import Tokenizers
+from nmt_cli.text.tokenizers import Recipe, Tokenizers
 from nmt_cli.text.vocabulary import Vocabulary
 
 BPE = "bpe.model"
@@ -73,10 +74,11 @@ def tokenizers_beside(
     """
     begins = tuple(m2m100.code_of(folder, lang, codes) for lang in languages) if codes else ()
     if models := _spms(folder):
-        return foreign_tokenizers(languages, models, sides, symbols=codes, begins=begins, bare_source=bare)
+        recipe = replace(of_pieces(languages, codes, begins), bare_source=bare)
+        return foreign_tokenizers(recipe, models, sides)
     if (folder / BPE).is_file():
         files = dict.fromkeys(SIDES, read_file(folder / BPE))
-        return foreign_tokenizers(languages, files, sides, kind="bpe", text=MOSES, bare_source=bare)
+        return foreign_tokenizers(Recipe("bpe", True, *languages, MOSES, bare_source=bare), files, sides)
     listed = ", or ".join(" and ".join(dict.fromkeys(names)) for names in SEGMENTERS)
     raise UserError(f"{folder} has no SentencePiece model ({listed}) and no {BPE}. Copy it there.")
 
@@ -107,15 +109,18 @@ def vocabularies(
 
     Raise `UserError` for a missing or damaged file, for too many entries, and for a missing special token.
     """
-    source, target = [_entries(folder, side) for side in SIDES]
+    listed = [_entries(folder, side) for side in SIDES]
+    source, target = [
+        padded_entries(_distinct(entries), count, folder) for entries, count in zip(listed, rows, strict=True)
+    ]
     start = None if zeros else settings.text("decoder_start_token")
     ends = [settings.text("eos_token", "</s>")]
-    own = _vocabulary(folder, settings, target, rows[1], ends, start, excluded)
-    if (source, rows[0]) == (target, rows[1]):
+    own = _vocabulary(folder, settings, target, ends, start, excluded)
+    if listed[0] == listed[1] and rows[0] == rows[1]:
         return dict.fromkeys(SIDES, own)
     if bare:  # sources of old models of OpenNMT-py lack the end token, which is never used
         ends += [settings.text("bos_token", "<s>"), *PADDING]
-    return {"source": _vocabulary(folder, settings, source, rows[0], ends), "target": own}
+    return {"source": _vocabulary(folder, settings, source, ends), "target": own}
 
 
 def _entries(folder: Path, side: Side) -> list[str]:
@@ -136,34 +141,33 @@ def _entries(folder: Path, side: Side) -> list[str]:
     return entries
 
 
+def _distinct(entries: Sequence[str]) -> list[str]:
+    """Return `entries`, of which two kinds are empty: fillers, and repetitions of an earlier entry."""
+    first: dict[str, int] = {}
+    for i, entry in enumerate(entries):
+        if not (UNUSED.fullmatch(entry) or entry.startswith(FILLER)):
+            first.setdefault(entry, i)
+    return [entry if first.get(entry) == i else "" for i, entry in enumerate(entries)]
+
+
 def _vocabulary(
     folder: Path,
     settings: ForeignSettings,
-    entries: Sequence[str],
-    rows: int,
+    entries: tuple[str, ...],
     ends: Sequence[str],
     start: str | None = None,
     excluded: Collection[int] = (),
 ) -> Vocabulary:
-    """Return the vocabulary of `entries`, padded to `rows`.
+    """Return the vocabulary of `padded_entries`. Raise `UserError` for a missing special token.
 
     ends: possible end tokens. The first that is an entry is taken.
     excluded: ids that search never produces, besides special tokens and padding.
-
-    Two kinds of entries become empty: fillers, and repetitions of an earlier entry. Raise `UserError` for a
-    missing special token, or too many entries.
     """
-    ids: dict[str | None, int] = {}
-    for i, entry in enumerate(entries):
-        is_filler = UNUSED.fullmatch(entry) or entry.startswith(FILLER)
-        ids.setdefault("" if is_filler else entry, i)
-    texts = [entry if ids.get(entry) == i else "" for i, entry in enumerate(entries)]
+    ids: dict[str | None, int] = {entry: i for i, entry in enumerate(entries) if entry}
     unknown, end = settings.text("unk_token", "<unk>"), next(filter(ids.__contains__, ends), ends[0])
     if missing := [token for token in (unknown, end, start) if token is not None and token not in ids]:
         raise UserError(f"{folder}: the vocabulary has no {missing[0]}. Copy the whole folder again.")
     specials = (settings.text("bos_token", "<s>"), *PADDING, m2m100.MASK)
     never = {ids[token] for token in specials if token in ids}
     never |= {*excluded}
-    return foreign_vocabulary(
-        texts, rows, folder, end=ids[end], unknown=ids[unknown], start=ids.get(start), never=never
-    )
+    return foreign_vocabulary(entries, end=ids[end], unknown=ids[unknown], start=ids.get(start), never=never)

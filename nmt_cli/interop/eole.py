@@ -10,12 +10,20 @@ from torch import Tensor
 from nmt_cli.checkpoints.verified_files import read_tensors
 from nmt_cli.errors import UserError
 from nmt_cli.interop import weights
-from nmt_cli.interop.foreign import Activation, Foreign, ImportOptions, foreign_tokenizers, foreign_vocabulary
+from nmt_cli.interop.foreign import (
+    UNTOUCHED,
+    Activation,
+    Foreign,
+    ImportOptions,
+    foreign_tokenizers,
+    foreign_vocabulary,
+    padded_entries,
+)
 from nmt_cli.interop.foreign_settings import ForeignSettings, read_file, read_settings, read_spm
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.text.config import Kind
 from nmt_cli.text.tokenizer import Side
-from nmt_cli.text.tokenizers import Tokenizers
+from nmt_cli.text.tokenizers import Recipe, Tokenizers
 from nmt_cli.text.vocabulary import Vocabulary
 
 CONFIG, VOCABULARY, WEIGHTS = "config.json", "vocab.json", "model.*.safetensors"
@@ -240,7 +248,8 @@ def _tokenizers(
         read = read_spm if kind == "sentencepiece" else read_file
         # The setting is a path on the machine of training. The name alone cannot lead out of the folder.
         models[ours] = read(folder / Path(model).name)
-    return foreign_tokenizers(options.languages("", "", folder), models, sides, kind=kind, bare_source=True)
+    recipe = Recipe(kind, True, *options.languages("", "", folder), UNTOUCHED, bare_source=True)
+    return foreign_tokenizers(recipe, models, sides)
 
 
 def _vocabulary(words: ForeignSettings, side: str, rows: int) -> Vocabulary:
@@ -256,12 +265,5 @@ def _vocabulary(words: ForeignSettings, side: str, rows: int) -> Vocabulary:
     if missing := [token for token in tokens if token not in entries]:
         raise UserError(f"{words.where}: {side} has no {missing[0]}. Copy the folder again.")
     end, unknown, padding, begin, start = (entries.index(token) for token in tokens)
-    return foreign_vocabulary(
-        entries,
-        rows,
-        f"{words.where}: {side}",
-        end=end,
-        unknown=unknown,
-        start=start,
-        never=(padding, begin, start),
-    )
+    texts = padded_entries(entries, rows, f"{words.where}: {side}")
+    return foreign_vocabulary(texts, end=end, unknown=unknown, start=start, never=(padding, begin, start))

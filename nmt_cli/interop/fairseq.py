@@ -15,6 +15,8 @@ from nmt_cli.interop.foreign import (
     ImportOptions,
     foreign_tokenizers,
     foreign_vocabulary,
+    of_pieces,
+    padded_entries,
 )
 from nmt_cli.interop.foreign_settings import ForeignSettings, read_file, read_spm, read_text
 from nmt_cli.interop.weights import (
@@ -29,7 +31,7 @@ from nmt_cli.model.config import ModelConfig
 from nmt_cli.runtime.pickled import Inert, read_pickled
 from nmt_cli.text.config import TextConfig
 from nmt_cli.text.tokenizer import SIDES, Side
-from nmt_cli.text.tokenizers import Tokenizers
+from nmt_cli.text.tokenizers import Recipe, Tokenizers
 from nmt_cli.text.vocabulary import Vocabulary
 
 BEST = ("checkpoint_best.pt", "model.pt", "checkpoint_last.pt")
@@ -148,12 +150,14 @@ def _vocabulary(path: Path) -> Vocabulary:
 def vocabulary_of(entries: Sequence[str], rows: int, where: Path, never: Iterable[int] = ()) -> Vocabulary:
     """Return the vocabulary with `entries`, which begin with `MARKS`.
 
-    rows: the number of embeddings. `foreign_vocabulary` explains it.
+    rows: the number of embeddings. `padded_entries` explains it.
     where: the file that errors name.
     never: ids that search never produces, besides those of `<s>` and padding.
     """
     excluded = (START, PADDING, *never)
-    return foreign_vocabulary(entries, rows, where, end=END, unknown=UNKNOWN, start=END, never=excluded)
+    return foreign_vocabulary(
+        padded_entries(entries, rows, where), end=END, unknown=UNKNOWN, start=END, never=excluded
+    )
 
 
 def _usual_names(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -252,5 +256,5 @@ def _tokenizers(folder: Path, languages: tuple[str, str]) -> Tokenizers:
             raise UserError(f"{folder} has {listed}. Keep one, or one with .{lang} in its name.")
         models[side] = (read_spm if pieces else read_file)(fitting[0])
     if pieces:
-        return foreign_tokenizers(languages, models, sides)
-    return foreign_tokenizers(languages, models, sides, kind="bpe", text=MOSES)
+        return foreign_tokenizers(of_pieces(languages), models, sides)
+    return foreign_tokenizers(Recipe("bpe", True, *languages, MOSES), models, sides)

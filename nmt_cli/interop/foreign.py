@@ -5,7 +5,7 @@ Foreign means: of another toolkit.
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,7 +16,7 @@ from nmt_cli.errors import UserError
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.runtime.atomic import check_writable, folder_written_whole, refuse_other_files
 from nmt_cli.setting_values import toml_literal
-from nmt_cli.text.config import Kind, TextConfig
+from nmt_cli.text.config import TextConfig
 from nmt_cli.text.tokenizer import Side
 from nmt_cli.text.tokenizers import Recipe, Tokenizers, numbered_tokenizers
 from nmt_cli.text.vocabulary import Vocabulary
@@ -30,8 +30,12 @@ POSITIONS: Mapping[PositionRule, Positions] = {"marian": "marian", "huggingface"
 """Our `model.positions` for the sinusoids of each toolkit."""
 
 ACTIVATIONS: Mapping[str, Activation] = {
-    **{"relu": "relu", "gelu": "gelu", "swish": "swish", "silu": "swish"},
-    **dict.fromkeys(("gelu_new", "gelu_pytorch_tanh"), "gelu_tanh"),
+    "relu": "relu",
+    "gelu": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "swish": "swish",
+    "silu": "swish",
 }
 """Our `model.activation` for each name in Hugging Face and fairseq."""
 
@@ -100,56 +104,39 @@ class Foreign:
     """Training record of a model that nmt exported."""
 
 
+def of_pieces(
+    languages: tuple[str, str], symbols: tuple[str, ...] = (), begins: tuple[str, ...] = ()
+) -> Recipe:
+    """Return the recipe of tokenisers with SentencePiece models for `foreign_tokenizers`."""
+    return Recipe("sentencepiece", True, *languages, UNTOUCHED, symbols, begins=begins)
+
+
 def foreign_tokenizers(
-    languages: tuple[str, str],
-    models: Mapping[Side, bytes],
-    sides: Mapping[Side, Vocabulary],
-    *,
-    kind: Kind = "sentencepiece",
-    text: TextConfig = UNTOUCHED,
-    symbols: tuple[str, ...] = (),
-    begins: tuple[str, ...] = (),
-    bare_source: bool = False,
+    recipe: Recipe, models: Mapping[Side, bytes], sides: Mapping[Side, Vocabulary]
 ) -> Tokenizers:
     """Return the tokenisers of another toolkit's model.
 
-    languages: source and target.
-    models: the content of each side's SentencePiece model, or of its codes of subword-nmt if `kind` is
-        "bpe".
+    recipe: without symbols, these are source entries such as ">>de<<". What both sides share does not count.
+    models: the content of each side's SentencePiece model, or of its codes of subword-nmt if the recipe's
+        kind is "bpe".
     sides: the vocabularies. If they are equal, both sides share one.
-    symbols: entries that stay whole in a text. By default, these are source entries such as ">>de<<".
-
-    The other arguments are those of `Recipe`.
     """
     joint = sides["source"] == sides["target"]
+    codes = tuple(entry for entry in sides["source"].entries if LANGUAGE_CODE.fullmatch(entry))
     own = joint and models["source"] != models["target"]
-    symbols = symbols or tuple(entry for entry in sides["source"].entries if LANGUAGE_CODE.fullmatch(entry))
-    recipe = Recipe(
-        kind, joint, *languages, text, symbols, own_models=own, begins=begins, bare_source=bare_source
-    )
+    recipe = replace(recipe, joint=joint, symbols=recipe.symbols or codes, own_models=own)
     files = {side: {"model": content} for side, content in models.items()}
-    for side, content in models.items() if kind == "bpe" else ():
+    for side, content in models.items() if recipe.kind == "bpe" else ():
         alphabet = {*"".join(entry.removesuffix("@@") for entry in sides[side].entries)} - {" ", "\n"}
         files[side] = {"codes": content, "characters.txt": "".join(sorted(alphabet)).encode()}
     return numbered_tokenizers(recipe, files, sides)
 
 
-def foreign_vocabulary(
-    entries: Sequence[str],
-    rows: int,
-    where: Path | str,
-    *,
-    end: int,
-    unknown: int,
-    start: int | None = None,
-    never: Iterable[int] = (),
-) -> Vocabulary:
-    """Return the vocabulary of `entries`, padded with empty entries to `rows`, the number of embeddings.
+def padded_entries(entries: Sequence[str], rows: int, where: Path | str) -> tuple[str, ...]:
+    """Return `entries`, padded with empty entries to `rows`, the number of embeddings.
 
-    An entry with a line break becomes empty, because a vocabulary file cannot store it. Search produces
-    neither empty entries nor the ids in `never`. The exceptions are `end` and `unknown`.
-
-    Raise `UserError`, which names `where`, for more entries than `rows`, and for an entry that occurs twice.
+    An entry with a line break becomes empty, because a vocabulary file cannot store it. Raise `UserError`,
+    which names `where`, for more entries than `rows`, and for an entry that occurs twice.
     """
     if len(entries) > rows:
         raise UserError(
@@ -158,8 +145,16 @@ def foreign_vocabulary(
     texts = ["" if "\n" in entry else entry for entry in entries] + [""] * (rows - len(entries))
     if len({*filter(None, texts)}) < sum(map(bool, texts)):
         raise UserError(f"{where} has a piece twice. Copy it again.")
-    excluded = {*never, *(i for i, text in enumerate(texts) if not text)} - {end, unknown}
-    return Vocabulary(tuple(texts), end, start, unknown, tuple(sorted(excluded)))
+    return tuple(texts)
+
+
+def foreign_vocabulary(
+    entries: tuple[str, ...], *, end: int, unknown: int, start: int | None = None, never: Iterable[int] = ()
+) -> Vocabulary:
+    """Return the vocabulary of `padded_entries`. Search produces neither empty entries nor the ids in
+    `never`. The exceptions are `end` and `unknown`."""
+    excluded = {*never, *(i for i, text in enumerate(entries) if not text)} - {end, unknown}
+    return Vocabulary(entries, end, start, unknown, tuple(sorted(excluded)))
 
 
 def check_free(out: Path) -> None:

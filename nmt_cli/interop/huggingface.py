@@ -30,6 +30,8 @@ from nmt_cli.interop.foreign import (
     ImportOptions,
     foreign_tokenizers,
     foreign_vocabulary,
+    of_pieces,
+    padded_entries,
 )
 from nmt_cli.interop.foreign_settings import (
     ForeignSettings,
@@ -111,7 +113,7 @@ def read(folder: Path, options: ImportOptions) -> Foreign:
             _remove_padding(tensors, sides)
         pair = described.text("source_lang", ""), described.text("target_lang", "")
         models = {side: read_spm(folder / name) for side, name in SPMS.items()}
-        tokenizers = foreign_tokenizers(options.languages(*pair, folder), models, sides)
+        tokenizers = foreign_tokenizers(of_pieces(options.languages(*pair, folder)), models, sides)
         notes, longest = [POSITIONS_NOTE] if config.positions == "sinusoidal" else [], 512
     notes += [OPTIONS_NOTE] if own else []
     imported = import_tensors(tensors, str(folder), config, tokenizers)
@@ -253,7 +255,7 @@ def _vocabulary(folder: Path, ids: Mapping[str, int], rows: int, **tokens: Any) 
         raise UserError(f"{folder}: the vocabulary has no <unk>, so nmt does not support this model.")
     pieces = {i: piece for piece, i in ids.items()}
     entries = [pieces.get(i, "") for i in range(rows)]
-    return foreign_vocabulary(entries, rows, folder, unknown=ids["<unk>"], **tokens)
+    return foreign_vocabulary(padded_entries(entries, rows, folder), unknown=ids["<unk>"], **tokens)
 
 
 def _remove_padding(tensors: dict[str, Tensor], sides: dict[Side, Vocabulary]) -> None:

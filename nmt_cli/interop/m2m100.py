@@ -9,7 +9,7 @@ from pathlib import Path
 
 from nmt_cli.errors import UserError
 from nmt_cli.interop.fairseq import END, MARKS, PADDING, vocabulary_of
-from nmt_cli.interop.foreign import ImportOptions, foreign_tokenizers
+from nmt_cli.interop.foreign import ImportOptions, foreign_tokenizers, of_pieces
 from nmt_cli.interop.foreign_settings import (
     ForeignSettings,
     read_ids,
@@ -69,7 +69,7 @@ def tokenizers(folder: Path, settings: ForeignSettings, rows: int, options: Impo
     pair = options.languages(settings.text("src_lang", ""), settings.text("tgt_lang", ""), folder)
     begins = tuple(code_of(folder, lang, symbols) for lang in pair)
     models, sides = dict.fromkeys(SIDES, content), dict.fromkeys(SIDES, vocabulary)
-    return foreign_tokenizers(pair, models, sides, symbols=symbols, begins=begins)
+    return foreign_tokenizers(of_pieces(pair, symbols, begins), models, sides)
 
 
 def _pieces(folder: Path, spm: bytes, rows: int) -> list[str]:

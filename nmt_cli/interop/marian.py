@@ -28,6 +28,8 @@ from nmt_cli.interop.foreign import (
     ImportOptions,
     foreign_tokenizers,
     foreign_vocabulary,
+    of_pieces,
+    padded_entries,
 )
 from nmt_cli.interop.foreign_settings import ForeignSettings, read_spm, read_text
 from nmt_cli.interop.weights import (
@@ -157,7 +159,7 @@ def _read(path: Path, options: ImportOptions) -> Foreign:
     spms: dict[Side, bytes] = {}
     for side, listed in files.items():  # a .yml has no rules to segment text
         spms[side] = read_spm(listed if listed.suffix == ".spm" else file.with_name(f"{side}.spm"))
-    tokenizers = foreign_tokenizers(languages, spms, sides)
+    tokenizers = foreign_tokenizers(of_pieces(languages), spms, sides)
     imported = import_tensors(tensors, str(file), config, tokenizers)
     notes = [SHORTLIST_NOTE.format(one.name) for one in sorted(file.parent.glob("lex.*")) if binary]
     return Foreign("Marian", config, tokenizers, imported, _search(decoder), notes=notes)
@@ -336,7 +338,7 @@ def _vocabulary(file: Path, rows: int) -> Vocabulary:
     for piece, i in ids.items():
         if i < rows:
             entries[i] = piece.lstrip("\u2581") if i in marks.values() else piece
-    return foreign_vocabulary(entries, rows, file, end=marks["</s>"], unknown=marks["<unk>"])
+    return foreign_vocabulary(padded_entries(entries, rows, file), end=marks["</s>"], unknown=marks["<unk>"])
 
 
 # Export

@@ -12,7 +12,15 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from nmt_cli.interop.foreign import Activation, Foreign, ImportOptions, foreign_tokenizers, foreign_vocabulary
+from nmt_cli.interop.foreign import (
+    Activation,
+    Foreign,
+    ImportOptions,
+    foreign_tokenizers,
+    foreign_vocabulary,
+    of_pieces,
+    padded_entries,
+)
 from nmt_cli.interop.foreign_settings import ForeignSettings, read_spm
 from nmt_cli.interop.m2m100 import code_of
 from nmt_cli.interop.weights import OUTPUT, SOURCE, TARGET, common_tensors, import_tensors
@@ -159,9 +167,7 @@ def _tokenizers(folder: Path, settings: ForeignSettings, rows: int, options: Imp
     model = Pieces(content)
     padding = settings.integer("pad_token_id", 0)
     vocabulary = foreign_vocabulary(
-        model.written,
-        rows,
-        folder,
+        padded_entries(model.written, rows, folder),
         end=settings.integer("eos_token_id", 1),
         unknown=model.processor.unk_id(),
         start=settings.integer("decoder_start_token_id", padding),
@@ -171,4 +177,4 @@ def _tokenizers(folder: Path, settings: ForeignSettings, rows: int, options: Imp
     languages = options.languages("", "", folder)
     begins = (code_of(folder, languages[1], codes), "") if codes else ()
     models, sides = dict.fromkeys(SIDES, content), dict.fromkeys(SIDES, vocabulary)
-    return foreign_tokenizers(languages, models, sides, symbols=codes, begins=begins)
+    return foreign_tokenizers(of_pieces(languages, codes, begins), models, sides)
