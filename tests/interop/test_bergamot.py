@@ -25,7 +25,7 @@ from nmt_cli.interop.foreign import ImportOptions, write
 from nmt_cli.interop.importing import read
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.text.tokenizers import Tokenizers
-from tests.interop.conftest import assert_equal_tensors, assert_mutations_refused, assert_refused
+from tests.interop.conftest import assert_equal_tensors, assert_refused
 from tests.interop.test_exporting import random_model
 
 BERGAMOT = os.environ.get("NMT_BERGAMOT_PYTHON", "")
@@ -277,11 +277,6 @@ def test_hostile_shapes_are_refused(tmp_path: Path, item: tuple[int, list[int], 
 def test_a_name_may_not_appear_twice(tmp_path: Path) -> None:
     content = file_of({"Wemb": VALID, "Wemc": VALID}).replace(b"Wemc", b"Wemb")
     assert_file_refused(tmp_path, content, "has 'Wemb' twice")
-
-
-def test_mutated_files_are_read_or_refused_in_a_line(student: LoadedModel, tmp_path: Path) -> None:
-    export(student, "bergamot", tmp_path / "theirs", "int8")
-    assert_mutations_refused(tmp_path / "theirs", [INT8_NAME], 300, ImportOptions("en", "de"), most=6000)
 
 
 def by_bergamot(folder: Path, lines: Sequence[str]) -> list[str]:

@@ -37,7 +37,6 @@ from nmt_cli.interop.weights import to_halves
 from nmt_cli.model.embedding import sinusoids
 from nmt_cli.text.tokenizers import load_tokenizers
 from tests.interop.conftest import (
-    assert_mutations_refused,
     assert_refused,
     logits,
     m2m100_folder,
@@ -365,21 +364,6 @@ def test_an_unsupported_feature_is_named(name: str, tmp_path: Path) -> None:
     assert_refused(model(tmp_path / "theirs", change=change, **options), expected, LANGUAGES)
 
 
-@pytest.mark.parametrize(
-    ("stack", "part", "name"),
-    [("encoder", "ffn/linear_0", "fc1"), ("decoder", "self_attention/linear_1", "self_attn.out_proj")],
-)
-def test_a_missing_bias_is_refused_if_another_layer_has_it(
-    stack: str, part: str, name: str, tmp_path: Path
-) -> None:
-    def change(spec: Any) -> None:
-        module = ctranslate2.specs.model_spec.index_spec(spec, f"{stack}/layer_1/{part}")
-        module.bias = ctranslate2.specs.model_spec.OPTIONAL
-
-    message = rf"has no {stack}\.layers\.1\.{name}\.bias, but other layers have one"
-    assert_refused(model(tmp_path / "theirs", change=change), message, LANGUAGES)
-
-
 @pytest.mark.parametrize("kind", ["TransformerDecoderSpec", "WhisperSpec"])
 def test_another_kind_of_model_is_named(kind: str, tmp_path: Path) -> None:
     folder = model(tmp_path / "theirs")
@@ -495,12 +479,6 @@ def test_bpe_codes_of_argos_segment_escaped_words_of_moses(tmp_path: Path) -> No
     assert [[entries[i] for i in line] for line in ids] == expected
     assert any("&apos;" in piece for line in expected for piece in line)
     assert source.restore(source.decode(ids[0])) == plain[0]
-
-
-def test_damaged_files_are_refused_or_valid(tmp_path: Path) -> None:
-    folder = model(tmp_path / "theirs", precision="int8", shared=True)
-    assert_mutations_refused(folder, ["model.bin"], 250, LANGUAGES, most=2000)
-    assert_mutations_refused(folder, ["config.json", "shared_vocabulary.json", "source.spm"], 100, LANGUAGES)
 
 
 def test_hostile_sizes_allocate_nothing(tmp_path: Path) -> None:

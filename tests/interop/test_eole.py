@@ -20,7 +20,7 @@ from nmt_cli.api import SearchConfig, TranslateConfig, load
 from nmt_cli.checkpoints.model_folder import read_model
 from nmt_cli.interop.foreign import ImportOptions, write
 from nmt_cli.interop.importing import read
-from tests.interop.conftest import assert_mutations_refused, assert_refused, logits, pieces, sentences, spm
+from tests.interop.conftest import assert_refused, logits, pieces, sentences, spm
 
 WIDTH, INNER, HEADS, LAYERS = 32, 48, 4, 2
 LINES = sentences("source", 200, seed=9)
@@ -414,14 +414,6 @@ def test_factors_of_layers_are_refused(tmp_path: Path) -> None:
     assert_refused(tmp_path / "m", f"has {scalar}, which nmt's Transformer lacks", LANGUAGES)
 
 
-def test_a_missing_bias_is_refused_if_another_layer_has_it(tmp_path: Path) -> None:
-    tensors = folder_of_eole(tmp_path / "m", MODELS["biases, tied"])
-    del tensors["decoder.transformer_layers.1.mlp.down_proj.bias"]
-    save_file(tensors, tmp_path / "m" / "model.00.safetensors")
-    message = r"has no decoder\.layers\.1\.fc2\.bias, but other layers have one"
-    assert_refused(tmp_path / "m", message, ImportOptions("en", "de"))
-
-
 def test_codes_of_subword_nmt_are_read(tmp_path: Path) -> None:
     folder = tmp_path / "m"
     folder_of_eole(folder, {})
@@ -446,8 +438,3 @@ def test_a_weights_file_stands_for_its_folder_whose_name_has_the_languages(tmp_p
     recipe = read(str(tmp_path / "model-en-de" / "model.00.safetensors"), ImportOptions()).tokenizers.recipe
     assert (recipe.source_lang, recipe.target_lang) == ("en", "de")
     assert_refused(tmp_path / "model-en-de", "Omit --positions", ImportOptions(positions="marian"))
-
-
-def test_mutated_folders_are_refused_in_a_line(folder: Path) -> None:
-    names = ("config.json", "vocab.json", "model.00.safetensors", "source.spm")
-    assert_mutations_refused(folder, names, 30, LANGUAGES, most=6000)

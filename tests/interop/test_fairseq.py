@@ -20,7 +20,6 @@ from nmt_cli.interop.weights import channel_order
 from tests.interop.conftest import (
     SHAPE,
     assert_logits_are_theirs,
-    assert_mutations_refused,
     assert_refused,
     logits,
     pieces,
@@ -187,13 +186,6 @@ def test_odd_tensors_are_refused_by_name(tmp_path: Path, name: str, tensor: Any,
     assert_refused(tmp_path / "theirs", message)
 
 
-def test_a_missing_bias_is_refused_if_another_layer_has_it(tmp_path: Path) -> None:
-    model = fairseqs_tensors(m2m100())
-    del model["encoder.layers.0.fc2.bias"]
-    folder_of(tmp_path / "theirs", {"args": argparse.Namespace(**settings()), "model": model}, True)
-    assert_refused(tmp_path / "theirs", r"has no encoder\.layers\.0\.fc2\.bias, but other layers have one")
-
-
 @pytest.mark.parametrize("value", [torch.ones(3), [[]], 10**600], ids=["tensor", "list", "digits"])
 @pytest.mark.parametrize("name", ["no_scale_embedding", "encoder_layers", "dropout"])
 def test_odd_settings_are_refused_by_name(tmp_path: Path, name: str, value: object) -> None:
@@ -209,10 +201,3 @@ def test_a_model_whose_sentences_begin_with_a_language_is_refused(
     args = argparse.Namespace(**{**settings(), name: value})
     folder_of(tmp_path / "theirs", {"args": args, "model": fairseqs_tensors(m2m100())}, True)
     assert_refused(tmp_path / "theirs", f"{name} is .*nmt supports only")
-
-
-@pytest.mark.parametrize("zipped", [True, False], ids=["zip", "legacy"])
-def test_mutated_checkpoints_are_refused_in_a_line(tmp_path: Path, zipped: bool) -> None:
-    content = {"args": argparse.Namespace(**settings()), "model": fairseqs_tensors(m2m100())}
-    folder = folder_of(tmp_path / "theirs", content, zipped)
-    assert_mutations_refused(folder, ["checkpoint_best.pt"], 60, ImportOptions(), most=6000)

@@ -19,7 +19,6 @@ import pytest
 from nmt_cli.checkpoints.average import average, common_search, read_parts
 from nmt_cli.checkpoints.finding import own_search
 from nmt_cli.checkpoints.model_folder import read_model
-from nmt_cli.checkpoints.verified_files import read_tensors, write_tensors
 from nmt_cli.cli.options import printer
 from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.errors import Notice, UserError
@@ -29,7 +28,6 @@ from nmt_cli.interop.importing import read
 from tests.fork_server import CHANGE
 from tests.interop.conftest import (
     assert_equal_tensors,
-    assert_mutations_refused,
     assert_refused,
     marian_folder,
     repository,
@@ -87,15 +85,6 @@ def test_an_imported_model_is_trained_further_on_its_own_tokeniser(
     bias = [each.transformer.state_dict().get("output_bias") for each in (before, after)]
     assert bias[0] is not None and bias[1] is not None
     assert 0 < float((bias[1] - bias[0]).abs().max()) < 0.1
-
-
-def test_a_missing_bias_is_refused_if_another_layer_has_it(theirs: Path, tmp_path: Path) -> None:
-    shutil.copytree(theirs, tmp_path, dirs_exist_ok=True)
-    tensors = read_tensors(theirs / "model.safetensors")
-    del tensors["model.encoder.layers.2.self_attn.k_proj.bias"]
-    write_tensors(tmp_path / "model.safetensors", tensors)
-    message = r"has no encoder\.layers\.2\.self_attn\.k_proj\.bias, but other layers have one"
-    assert_refused(tmp_path, message)
 
 
 def test_a_run_and_an_empty_file_are_refused_by_name(tmp_path: Path) -> None:
@@ -390,16 +379,3 @@ def test_a_folder_without_a_supported_model_and_a_missing_one_are_refused(tmp_pa
     assert_refused(tmp_path, "is not a model that nmt import supports")
     (tmp_path / "model.gguf").write_bytes(b"GGUF")
     assert_refused(tmp_path, r"is a model in GGUF format\. .* nmt import takes")
-
-
-@pytest.mark.parametrize("name", ["config.json", "vocab.json", "model.safetensors", "source.spm"])
-def test_a_pipe_in_a_folder_is_refused_at_once(changed: Callable[..., Path], name: str) -> None:
-    folder = changed("config.json")
-    (folder / name).unlink()
-    os.mkfifo(folder / name)
-    assert_refused(folder)
-
-
-def test_mutated_folders_are_refused_in_a_line(changed: Callable[..., Path]) -> None:
-    names = ("config.json", "vocab.json", "model.safetensors", "source.spm", "generation_config.json")
-    assert_mutations_refused(changed("config.json"), names, 25, ImportOptions(), most=3000)

@@ -17,7 +17,6 @@ from tests.interop.conftest import (
     LANGUAGES,
     assert_found,
     assert_logits_are_theirs,
-    assert_mutations_refused,
     assert_refused,
     generated,
     m2m100_folder,
@@ -140,12 +139,6 @@ def test_a_missing_or_damaged_file_is_named(
     elif name:
         (tmp_path / name).write_text(json.dumps(content))
     assert_refused(tmp_path, message, ImportOptions(*langs))
-
-
-def test_mutated_files_are_refused_in_a_line(nllb: Path, tmp_path: Path) -> None:
-    shutil.copytree(nllb, tmp_path, dirs_exist_ok=True)
-    names = ("tokenizer.json", "sentencepiece.bpe.model", "config.json")
-    assert_mutations_refused(tmp_path, names, 12, ImportOptions(*PAIRS["nllb"]))
 
 
 def test_a_list_of_codes_gives_the_ids_of_tokenizer_json(nllb: Path, tmp_path: Path) -> None:

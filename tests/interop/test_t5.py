@@ -28,7 +28,6 @@ from tests.interop.conftest import (
     assert_equal_tensors,
     assert_found,
     assert_logits_are_theirs,
-    assert_mutations_refused,
     assert_refused,
     generated,
     logits,
@@ -269,12 +268,3 @@ def test_other_models_and_damaged_settings_are_refused(
     described = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(described | settings))
     assert_refused(folder, message, ImportOptions(*langs))
-
-
-def test_damaged_files_are_refused_in_one_line(tmp_path: Path) -> None:
-    folder = tmp_path / "theirs"
-    t5_folder(folder, "madlad")
-    names = ("config.json", "spiece.model", "model.safetensors")
-    assert_mutations_refused(folder, names, 60, ImportOptions("en", "de"), most=4000)
-    (folder / "spiece.model").unlink()
-    assert_refused(folder, "spiece.model is missing", ImportOptions("en", "de"))
