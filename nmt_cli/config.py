@@ -291,15 +291,6 @@ def describe(config: type[object]) -> list[Setting]:
     ]
 
 
-def given_values(
-    file: Path | None, assignments: Sequence[str], options: Sequence[Entry] = ()
-) -> dict[str, object]:
-    """Return the given values, unchecked, by the full names of settings. Skip texts without "=". Raise
-    `UserError` for bad TOML."""
-    entries = given_entries(file, assignments, options)
-    return {entry.name: entry.value for entry in entries if entry.value is not MALFORMED}
-
-
 def as_toml(config: Any) -> str:
     """Return `config` as the text of a TOML file, from which `read` returns an equal configuration."""
     sections = []
@@ -312,7 +303,7 @@ def as_toml(config: Any) -> str:
 
 def as_commented_toml(config: Any, defaults: Mapping[str, object] | None = None) -> str:
     """Return `config` as the text of a TOML file with all settings, each after its meaning, bounds and
-    default. Values equal to their defaults are comments, which `given_values` ignores. `defaults`, by full
+    default. Values equal to their defaults are comments, which change nothing. `defaults`, by full
     name, replace those of the sections."""
     lines = ["# Every setting. Lines that begin with # show defaults: remove the # to change one."]
     section = ""

@@ -65,6 +65,7 @@ OWNERS: Mapping[str, str | tuple[str, ...]] = {
     "sacremoses": "nmt_cli.text.*",
     "sacrebleu": "nmt_cli.scoring.*",
     "safetensors": "nmt_cli.checkpoints.*",
+    "yaml": "nmt_cli.training.foreign_recipes",
     "wandb": "nmt_cli.training.tracking.trackers",
     "transformers": "nmt_cli.interop.*",
     "ctranslate2": "nmt_cli.interop.*",

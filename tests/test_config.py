@@ -19,7 +19,7 @@ from nmt_cli.config import (
     changed,
     check,
     describe,
-    given_values,
+    given_entries,
     preset_names,
     preset_path,
     read,
@@ -536,7 +536,7 @@ def test_commented_toml_is_read_back_with_and_without_comment_signs(
 def test_commented_toml_gives_only_changed_settings(tmp_path: Path) -> None:
     config = CeramicsConfig(glaze=GlazeConfig(coats=3, oxides=("tin",)))
     file = written(tmp_path, as_commented_toml(config))
-    assert given_values(file, ()).keys() == {"glaze.coats", "glaze.oxides"}
+    assert {entry.name for entry in given_entries(file)} == {"glaze.coats", "glaze.oxides"}
     assert read(CeramicsConfig, file) == config
 
 

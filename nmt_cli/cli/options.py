@@ -6,10 +6,10 @@ An assignment is the text KEY=VALUE after --set. An entry is a value that the us
 import os
 import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from itertools import takewhile
+from itertools import chain, takewhile
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -17,12 +17,12 @@ import click
 
 from nmt_cli.checkpoints.finding import own_search
 from nmt_cli.config import (
+    MALFORMED,
     Setting,
     as_commented_toml,
     describe,
     from_file,
     given_entries,
-    given_values,
     own_entries,
     resolved,
 )
@@ -295,12 +295,21 @@ class CommandWithSettings(Command):
     """A command with settings. Its help lists the common settings, and --settings prints all."""
 
     def __init__(
-        self, *args: Any, settings: type[object], defaults: Mapping[str, object] | None = None, **kwargs: Any
+        self,
+        *args: Any,
+        settings: type[object],
+        defaults: Mapping[str, object] | None = None,
+        other_files: Callable[[Path], Iterable[Entry] | None] = lambda file: None,
+        **kwargs: Any,
     ) -> None:
-        """`settings` is the dataclass whose fields are sections of settings. `defaults` are the command's own
-        defaults of some of them, by full name."""
+        """Create a command.
+
+        settings: the dataclass whose fields are sections of settings.
+        defaults: the command's own defaults of some of them, by full name.
+        other_files: returns the entries of a file of --config that is not TOML, or None for all others.
+        """
         super().__init__(*args, **kwargs)
-        self.settings, self.defaults = settings, defaults or {}
+        self.settings, self.defaults, self.other_files = settings, defaults or {}, other_files
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse `args` like `Command`. With --settings, nothing is required, as the command does not run."""
@@ -321,8 +330,8 @@ class CommandWithSettings(Command):
             for param in self.params
             if isinstance(param, SettingOption) and (value := ctx.params.pop(str(param.name))) is not None
         ]
-        others = (ctx.params.pop(name) for name in ("config_file", "assignments", "list_all"))
-        ctx.meta[TYPED] = TypedSettings(options, *others)
+        files, assignments, list_all = map(ctx.params.pop, ("config_files", "assignments", "list_all"))
+        ctx.meta[TYPED] = TypedSettings(files, self.other_files, assignments, options, list_all)
         return super().invoke(ctx)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -341,20 +350,30 @@ class CommandWithSettings(Command):
 class TypedSettings:
     """The settings that the user gave on the command line, before they are checked."""
 
-    options: Sequence[Entry]
-    file: Path | None
+    files: Sequence[Path]
+    other_files: Callable[[Path], Iterable[Entry] | None]
     assignments: Sequence[str]
+    options: Sequence[Entry]
     list_all: bool
     """Whether the command prints all settings instead of running."""
 
     @property
+    def entries(self) -> list[Entry]:
+        """The settings, later ones overriding earlier ones. Raises `UserError` if a file can't be read."""
+        read = (self.other_files(file) or from_file(file) for file in self.files)
+        return [
+            *chain.from_iterable(read),
+            *given_entries(assignments=self.assignments, options=self.options),
+        ]
+
+    @property
     def values(self) -> dict[str, object]:
-        """The values by full name, including those in the file."""
-        return given_values(self.file, self.assignments, self.options)
+        """The values by full name, including those in files."""
+        return {entry.name: entry.value for entry in self.entries if entry.value is not MALFORMED}
 
     @property
     def names(self) -> frozenset[str]:
-        """The full names of the settings, including the settings in the file."""
+        """The full names of the settings, including the settings in files."""
         return frozenset(self.values)
 
 
@@ -387,7 +406,12 @@ def setting_option(setting: str, *flags: str, **kwargs: Any) -> Callable[[Functi
 
 def with_settings(function: Function) -> Function:
     """Add the options --config, --set and --settings to a command. `typed_settings` returns their values."""
-    file = click.option("--config", "config_file", type=EXISTING_FILE, help="TOML file with settings.")
+    file = click.option(
+        *("--config", "config_files"),
+        multiple=True,
+        type=EXISTING_FILE,
+        help="TOML file with settings. Repeatable.",
+    )
     assignments = click.option(
         "--set",
         "assignments",
@@ -439,8 +463,7 @@ def chosen(
     defaults = {**own, **(defaults or {})}
     options = [param for param in context.command.params if isinstance(param, SettingOption)]
     flags = {option.setting: option.opts[0] for option in options}
-    typed = given_entries(settings.file, settings.assignments, settings.options)
-    entries = [*own_entries(defaults), *(from_file(preset) if preset else ()), *typed]
+    entries = [*own_entries(defaults), *(from_file(preset) if preset else ()), *settings.entries]
     values = resolved(config, entries, note, flags)
     if settings.list_all:
         # As bytes, because a path among the settings need not be UTF-8.

@@ -98,7 +98,7 @@ class ScheduleConfig(Section):
     run: after a tenth of training.max_hours, or of training.max_steps if it would take over half of them."""
 
     decay_start: int = setting(0, Bounds(least=0), needs="schedule.kind=inverse-sqrt")
-    """Step at which the learning rate of inverse-sqrt begins to fall. 0 is the end of warm-up."""
+    """Step at which inverse-sqrt begins to fall. 0 is the end of warm-up."""
 
     def __post_init__(self) -> None:
         check(self)

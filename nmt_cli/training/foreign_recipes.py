@@ -13,6 +13,7 @@ import yaml  # type: ignore[import-untyped]  # its types are a package of their 
 
 from nmt_cli.errors import UserError
 from nmt_cli.named_values import Values
+from nmt_cli.other_toolkits import toolkit_of_yaml
 
 Settings = Mapping[str, object]
 """Values of our settings by full name."""
@@ -125,8 +126,21 @@ class Translated:
 
     def notes(self, file: Path) -> list[str]:
         """Return a message for each kind of keys that did not become settings."""
+        # Both lists are named, since a key that is ignored in silence might be one that matters.
         kinds = ("change no result here", self.needless), ("have no counterpart", self.left_out)
         return [f"{file}: left out, since they {why}: {', '.join(keys)}" for why, keys in kinds if keys]
+
+
+def is_foreign(file: Path) -> bool:
+    """Return whether `file` is a training file of Marian or OpusTrainer."""
+    return toolkit_of_yaml(_text(file)) in READERS
+
+
+def translated(file: Path) -> Translated:
+    """Translate a training file of Marian or OpusTrainer. Raise `UserError` for a value that nmt cannot
+    express."""
+    text = _text(file)
+    return READERS[toolkit_of_yaml(text) or ""](text, file)
 
 
 def of_marian(text: str, file: Path) -> Translated:
@@ -182,6 +196,10 @@ def of_opustrainer(text: str, file: Path) -> Translated:
     return result
 
 
+def _text(file: Path) -> str:
+    return file.read_text(encoding="utf-8-sig", errors="replace")
+
+
 def _table(text: str, file: Path) -> Values:
     try:
         parsed = yaml.safe_load(text)
@@ -225,8 +243,10 @@ def _tying(key: str, values: Values) -> Settings:
 
 
 def _adam(key: str, values: Values) -> Settings:
-    names = ("optimizer.beta1", "optimizer.beta2", "optimizer.epsilon")
-    return dict(zip(names, _numbers(key, values), strict=False))
+    numbers = _numbers(key, values)
+    if numbers[0] != 0.9:
+        raise values.error(f"{key} must begin with 0.9, the decay of gradients in nmt (got {numbers[0]})")
+    return dict(zip(("optimizer.beta2", "optimizer.epsilon"), numbers[1:], strict=False))
 
 
 def _average(key: str, values: Values) -> Settings:
@@ -238,7 +258,7 @@ def _average(key: str, values: Values) -> Settings:
 
 def _sampling(key: str, values: Values) -> Settings:
     alphas = _numbers(key, values)
-    return {"sampling.source_alpha": alphas[0], "sampling.target_alpha": alphas[-1]}
+    return {"sampling.source": alphas[0], "sampling.target": alphas[-1]}
 
 
 def _guided(key: str, values: Values) -> Settings:
@@ -321,3 +341,8 @@ OTHER: Mapping[str, Callable[[str, Values], Settings]] = {
     "lr-decay-inv-sqrt": _decay,
 }
 """What keys mean that are more than a number."""
+
+READERS: Mapping[str, Callable[[str, Path], Translated]] = {
+    "Marian": of_marian,
+    "OpusTrainer": of_opustrainer,
+}

@@ -28,7 +28,7 @@ def run(
     by_length: bool = False,
 ) -> Scores:
     config = settings.read(ScoreConfig, assignments=assignments)
-    names = frozenset(settings.given_values(None, assignments))
+    names = frozenset(entry.name for entry in settings.given_entries(assignments=assignments))
     evaluation = Evaluation(references, hypotheses, lang, metrics, sentences, significance, config, names)
     return evaluate(replace(evaluation, by_length=by_length))
 

@@ -23,12 +23,14 @@ from nmt_cli.cli.options import (
     chosen,
     common,
     must_exist,
+    printer,
     setting_option,
     with_settings,
 )
 from nmt_cli.config import preset_names, preset_path
 from nmt_cli.errors import EXIT_CODES, printable
 from nmt_cli.runtime.atomic import resolved
+from nmt_cli.setting_values import Entry
 from nmt_cli.training.config import TrainConfig
 
 SECONDS_OF_ECHO = 3.0
@@ -75,9 +77,25 @@ def _tokens(text: str) -> int:
     return 0 if text == "auto" else int(text)
 
 
+def _of_other_toolkits(file: Path) -> list[Entry] | None:
+    """Return the settings in a training file of Marian or OpusTrainer, and print what has no counterpart.
+    Return None for another file."""
+    if file.suffix not in (".yml", ".yaml"):
+        return None
+    from nmt_cli.training.foreign_recipes import is_foreign, translated
+
+    if not is_foreign(file):
+        return None
+    recipe = translated(file)
+    for line in recipe.notes(file):
+        printer(click.get_current_context().params["quiet"])(line)
+    return [Entry(name, value, str(file)) for name, value in recipe.settings.items()]
+
+
 @click.command(
     cls=CommandWithSettings,
     settings=TrainConfig,
+    other_files=_of_other_toolkits,
     epilog="nmt train dataset --preset vaswani2017-base \\\n    --set model.residual_dropout=0.2 --out run",
 )
 @click.argument("dataset", type=PATH)

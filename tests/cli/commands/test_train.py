@@ -217,3 +217,30 @@ def test_threads_sets_the_number_of_threads(run: Nmt, tmp_path: Path, toy_datase
     assert run(toy_dataset, "--out", tmp_path / "run", "--threads", "2").returncode == 0
     (facts,) = (tmp_path / "run" / "environment.jsonl").read_text("utf-8").splitlines()
     assert json.loads(facts)["threads"] == 2
+
+
+def test_files_of_marian_and_opustrainer_are_settings_and_name_what_they_are_not(
+    nmt: Nmt, toy_dataset: Path, tmp_path: Path
+) -> None:
+    files = {
+        "model.yml": "type: transformer\nenc-depth: 2\ndim-emb: 64\ntransformer-heads: 2\n",
+        "train.yml": "learn-rate: 0.001\nvalid-freq: 50\nmini-batch-fit: true\nquantize-bits: 8\n",
+        "trainer.yaml": "stages: [train]\nmodifiers:\n- UpperCase: 0.07\n- Noise: 0.1\n",
+    }
+    configs = [word for name in files for word in ("--config", tmp_path / name)]
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    result = nmt("train", toy_dataset, "--out", "x", *configs, "--set", "model.heads=4", "--settings")
+    assert result.returncode == 0, result.stderr
+    lines = result.stdout.splitlines()
+    for line in ("encoder_layers = 2", "heads = 4", "peak = 0.001", "every_steps = 50", "upper = 0.07"):
+        assert line in lines
+    train, trainer = tmp_path / "train.yml", tmp_path / "trainer.yaml"
+    assert result.stderr.splitlines() == [
+        f"{train}: left out, since they change no result here: mini-batch-fit",
+        f"{train}: left out, since they have no counterpart: quantize-bits",
+        f"{trainer}: left out, since they have no counterpart: stages, Noise",
+    ]
+    (tmp_path / "model.yml").write_text("type: amun\nenc-depth: 2\n")
+    result = nmt("train", toy_dataset, "--out", "x", *configs)
+    assert_one_line(result, 1, f"{tmp_path / 'model.yml'}: type must be 'transformer'")
