@@ -7,7 +7,7 @@ from typing import Protocol
 from nmt_cli.decoding.attention_maps import source_attention
 from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.decoding.ensemble import Ensemble
-from nmt_cli.decoding.search.hypotheses import Hypothesis, Sentence
+from nmt_cli.decoding.search.hypotheses import Done, Hypothesis, Sentence
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.runtime.devices import is_gpu
 from nmt_cli.runtime.memory import MEMORY_ERRORS, out_of_memory
@@ -73,11 +73,10 @@ class Searching(Protocol):
     def drop(self, numbers: Collection[int]) -> None:
         """Cancel the sentences with the indices `numbers` in `self.sentences`."""
 
-    def step(self) -> "list[Finished]":
+    def step(self) -> list[Done]:
         """Extend the hypotheses. Return the sentences that are done, with their hypotheses."""
 
 
-Finished = tuple[Sentence, list[Hypothesis]]
 Found = tuple[Sentence, list[Hypothesis] | None]
 """A sentence and its hypotheses, best first. None means that the sentence alone does not fit into memory."""
 
@@ -100,7 +99,7 @@ def translated(
     on_gpu = is_gpu(ensemble.device)
     max_rows, look_every = (ROWS_ON_GPU, LOOK_EVERY) if on_gpu else (ROWS_ON_CPU, 1)
     slots = max(1, (config.rows or max_rows) // config.slots)
-    search, waiting = new_search(look_every), list[Finished]()
+    search, waiting = new_search(look_every), list[Done]()
     while True:
         joining: list[Sentence] = []
         try:
@@ -133,7 +132,7 @@ def translated(
 
 
 def _aligned(
-    model: Transformer, waiting: list[Finished], finished: Iterable[Finished], running: Sequence[Sentence]
+    model: Transformer, waiting: list[Done], finished: Iterable[Done], running: Sequence[Sentence]
 ) -> Iterator[Found]:
     """Yield the `finished` sentences of a step. A sentence to align waits in `waiting` for the next ones,
     because attention is computed for several at a time.

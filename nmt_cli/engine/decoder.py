@@ -11,7 +11,7 @@ import torch
 from nmt_cli.decoding.batch import Found, Queue, Searching, translated
 from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.decoding.ensemble import Ensemble
-from nmt_cli.decoding.search.hypotheses import Hypothesis, Sentence
+from nmt_cli.decoding.search.hypotheses import Done, Sentence
 from nmt_cli.decoding.search.search import Search
 from nmt_cli.engine.packing import Packed, packed
 from nmt_cli.engine.search import EngineSearch
@@ -33,8 +33,6 @@ OF_SENTENCE = {"key", "tokens", "prefix", "certain", "aligned", "placeholders"}
 NO_RULES = {"raw", "values", "spaces", "request", "deaths"}
 """The fields of a sentence that change nothing in a search. Any other field may ask for a rule that the
 search of the engine does not know."""
-
-Done = tuple[Sentence, list[Hypothesis]]
 
 
 def unknown(config: SearchConfig) -> list[str]:

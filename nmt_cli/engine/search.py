@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nmt_cli.decoding.config import SearchConfig
-from nmt_cli.decoding.search.hypotheses import Hypothesis, Sentence
+from nmt_cli.decoding.search.hypotheses import Done, Sentence
 from nmt_cli.engine.packing import LOGITS, Packed
 from nmt_cli.engine.state import FINISHED, LIVE, ROWS, State
 
@@ -28,8 +28,6 @@ BROKEN = -(1 << 62)
 
 HELPERS = 64
 """Maximum number of threads of a process that help in teams. They start when they are needed."""
-
-Done = tuple[Sentence, list[Hypothesis]]
 
 
 class EngineSearch:
@@ -159,12 +157,20 @@ class EngineSearch:
         scores = np.empty((logits, len(packed.model.target_vocabulary)), np.float32)
         # A candidate for each slot, and the end token.
         candidates = min(self._config.slots + 1, len(packed.model.target_vocabulary))
-        numbers = ("tokens_R", "positions_R", "sentences_R", "slots_R", "nodes_R", "lengths_R")
+
+        def numbers() -> NDArray[np.int64]:
+            return np.empty(rows, np.int64)
+
         return packed.kernels.Work(
             buffers=(*buffers, scores),
             bytes_RC=np.empty((rows, inputs + -inputs % 4), np.uint8),
             scales_R=np.empty(rows, np.float32),
-            **{name: np.empty(rows, np.int64) for name in numbers},
+            tokens_R=numbers(),
+            positions_R=numbers(),
+            sentences_R=numbers(),
+            slots_R=numbers(),
+            nodes_R=numbers(),
+            lengths_R=numbers(),
             steps_RW=np.empty((rows, candidates), np.float32),
             likely_RW=np.empty((rows, candidates), np.int64),
         )

@@ -72,6 +72,16 @@ class Served:
             self.model = None
             return_free_memory()
 
+    async def unload(self) -> None:
+        """Unload the model once its requests have ended."""
+        self.leaving = True
+        try:
+            while self.requests:
+                await asyncio.sleep(0.01)
+            await asyncio.to_thread(self.close)
+        finally:
+            self.leaving = False
+
 
 class Models:
     """The models of the server, which are loaded when requests need them.
@@ -183,7 +193,7 @@ class Models:
         while missing and (others := [one for one in self._served if one.model and one not in needed]):
             if await asyncio.to_thread(resident_memory) + size <= self._limit:
                 return
-            await self._unload(min(others, key=lambda one: (one.requests > 0, one.last_use)))
+            await min(others, key=lambda one: (one.requests > 0, one.last_use)).unload()
 
     async def _unload_idle(self) -> None:
         """After `CHECK_SECONDS`, unload idle models until the memory is within the limit. Models of the
@@ -195,17 +205,7 @@ class Models:
             ]:
                 if await asyncio.to_thread(resident_memory) <= self._limit:
                     return
-                await self._unload(min(idle, key=lambda one: one.last_use))
-
-    async def _unload(self, one: Served) -> None:
-        """Unload a model once its requests have ended."""
-        one.leaving = True
-        try:
-            while one.requests:
-                await asyncio.sleep(0.01)
-            await asyncio.to_thread(one.close)
-        finally:
-            one.leaving = False
+                await min(idle, key=lambda one: one.last_use).unload()
 
 
 def _names(models: Sequence[Served]) -> str:

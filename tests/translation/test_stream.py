@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nmt_cli.decoding.config import SearchConfig
-from nmt_cli.decoding.search.hypotheses import Sentence
+from nmt_cli.decoding.search.hypotheses import Done, Sentence
 from nmt_cli.engine.decoder import Decoder
-from nmt_cli.engine.search import Done, EngineSearch
+from nmt_cli.engine.search import EngineSearch
 from nmt_cli.runtime.threads import available_cores
 from nmt_cli.scoring.command import CommandScorer
 from nmt_cli.text.tokenizer import Tokenizer

@@ -101,7 +101,8 @@ def _of_other_toolkits(file: Path) -> list[Entry] | None:
 @click.argument("dataset", type=PATH)
 @click.option("--out", required=True, type=OUT, help="Run folder to write, or to resume.")
 @click.option(
-    *("--preset", "name"),
+    "--preset",
+    "name",
     metavar="NAME",
     type=Choice(preset_names()),
     help="Model and training settings to start from.",

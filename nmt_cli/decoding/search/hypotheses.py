@@ -113,6 +113,14 @@ class BatchItem:
     done: bool = False
     """Whether no hypothesis is live. The sentence keeps its slots until the batch is compacted."""
 
+    def end(self) -> None:
+        """Note that no hypothesis is live."""
+        self.done = True
+
+    def leave_out_terms(self) -> None:
+        """Note that all hypotheses have the terms, so that no later one can lack them."""
+        self.terms = ()
+
     @property
     def room(self) -> int:
         """Number of tokens that may still come before the end token. Negative after a step at the cap."""
@@ -192,3 +200,7 @@ class Scored:
     def probability(self) -> float:
         """The geometric mean of the probabilities of all tokens."""
         return exp(self.log_probability / len(self.token_scores)) if self.token_scores else 1.0
+
+
+Done = tuple[Sentence, list[Hypothesis]]
+"""A sentence whose search is done, with its hypotheses, best first."""

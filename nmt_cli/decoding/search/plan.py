@@ -140,7 +140,7 @@ class Planner:
         state = progress(paths_RT, [item.terms for item in own], parts)
         unsafe = {*sentences_R[state.at_risk_R > 0].tolist()}
         for i in {*sentences_R.tolist()} - unsafe:
-            items[i].terms = ()  # no later hypothesis can lack a term
+            items[i].leave_out_terms()
         if not unsafe:
             return None
         room_R = np.array([_room(item, path) for item, path in zip(own, paths_RT, strict=True)])

@@ -9,15 +9,13 @@ from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.decoding.ensemble import Ensemble
 from nmt_cli.decoding.search.beams import Beams
 from nmt_cli.decoding.search.constraints import bans_of
-from nmt_cli.decoding.search.hypotheses import BatchItem, Hypothesis, Sentence
+from nmt_cli.decoding.search.hypotheses import BatchItem, Done, Sentence
 from nmt_cli.decoding.search.plan import Planner
 from nmt_cli.decoding.search.steppers import Stepper
 from nmt_cli.model.cache import FIRST_STEPS, DecodingCache
 
 COMPACT_AT = 0.75
 """Sentences that are done are removed when at most this share of the batch is not done."""
-
-Done = tuple[Sentence, list[Hypothesis]]
 
 
 class Search:
@@ -68,7 +66,7 @@ class Search:
         active = [i for i, item in enumerate(self._items) if not item.done]
         leaving = [active[number] for number in numbers]
         for i in leaving:
-            self._items[i].done = True
+            self._items[i].end()
         self._beams.give_up(torch.tensor(leaving, dtype=torch.int64, device=self._ensemble.device))
 
     @torch.inference_mode()
@@ -109,7 +107,7 @@ class Search:
         hypotheses = beams.finished(torch.tensor(finished, device=self._ensemble.device))
         items = [self._items[number] for number in finished]
         for item in items:
-            item.done = True
+            item.end()
         return [(item.sentence, best) for item, best in zip(items, hypotheses, strict=True)]
 
     def _compact(self, beams: Beams, joining: Sequence[DecodingCache] = ()) -> None:

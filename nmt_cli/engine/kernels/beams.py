@@ -28,12 +28,33 @@ and the number of finished hypotheses that end the search for a sentence."""
 
 RULES_TYPE = types.NamedTuple((int64[::1], int64[::1], int64, int64, boolean, float32, float32, int64), Rules)
 
-State = namedtuple(
-    "State",
-    "live ages caps pieces certain without prefixes totals tokens token_totals "
-    "ended ended_scores ended_lengths ended_tokens ended_token_totals paths uses free counts "
-    "own_LPC source_BLSC lengths_B",
-)
+STATE_FIELDS = {
+    "live": int64[::1],
+    "ages": int64[::1],
+    "caps": int64[::1],
+    "pieces": int64[::1],
+    "certain": int64[::1],
+    "without": int64[::1],
+    "prefixes": int64[:, ::1],
+    "totals": float32[:, ::1],
+    "tokens": int64[:, :, ::1],
+    "token_totals": float32[:, :, ::1],
+    "ended": int64[::1],
+    "ended_scores": float32[:, ::1],
+    "ended_lengths": int64[:, ::1],
+    "ended_tokens": int64[:, :, ::1],
+    "ended_token_totals": float32[:, :, ::1],
+    "paths": int32[:, :, ::1],
+    "uses": int32[::1],
+    "free": int32[::1],
+    "counts": int64[::1],
+    "own_LPC": float32[:, :, ::1],
+    "source_BLSC": float32[:, :, :, ::1],
+    "lengths_B": int64[::1],
+}
+"""The types of the fields of `State`, by name."""
+
+State = namedtuple("State", " ".join(STATE_FIELDS))  # type: ignore[misc]
 """The hypotheses of all sentences. `decoding.search.beams` explains fields of the same names.
 
 `live` is 1 for sentences that are not done, 2 for those that became done in this call, -1 for those with a
@@ -48,16 +69,7 @@ source tokens of each sentence. With an SSRU, the node of a token has the state 
 
 LIVE, DONE, BROKEN = 1, 2, -1
 
-STATE_TYPE = types.NamedTuple(
-    (
-        *(int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[:, ::1]),
-        *(float32[:, ::1], int64[:, :, ::1], float32[:, :, ::1]),
-        *(int64[::1], float32[:, ::1], int64[:, ::1], int64[:, :, ::1], float32[:, :, ::1]),
-        *(int32[:, :, ::1], int32[::1], int32[::1], int64[::1]),
-        *(float32[:, :, ::1], float32[:, :, :, ::1], int64[::1]),
-    ),
-    State,
-)
+STATE_TYPE = types.NamedTuple(tuple(STATE_FIELDS.values()), State)
 
 FREE, ROWS, FINISHED = 0, 1, 2
 

@@ -25,11 +25,12 @@ def environment(
 ) -> dict[str, Any]:
     """Return the command, versions, device, precision and machine of a run, by name. `cuda` is None on a
     CPU."""
+    versions = {library: version(library) for library in LIBRARIES}
     return {
         "command": list(command),
         "nmt": __version__,
         "python": platform.python_version(),
-        **{library: version(library) for library in LIBRARIES},
+        **versions,
         "cuda": torch.version.cuda if is_gpu(device) else None,
         "device": gpu_name(device) or processor_name(),
         "precision": precision,

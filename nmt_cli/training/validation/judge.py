@@ -83,13 +83,15 @@ class Judgement:
     def line(self) -> dict[str, Any]:
         """Return entries for the log: losses, scores, signatures and up to `SAMPLES` translations by line."""
         samples = sample_lines(len(self.translations))
+        scores = {score.metric: score.value for score in self.scores}
+        subset = {"scored_on": self.subset} if self.subset else {}
         return {
             "nll": self.nll,
             "perplexity": self.perplexity,
             "word_perplexity": self.word_perplexity,
-            **{score.metric: score.value for score in self.scores},
+            **scores,
             "samples": {str(line): self.translations[line] for line in samples},
-            **({"scored_on": self.subset} if self.subset else {}),
+            **subset,
             "signatures": {score.metric: score.signature for score in self.scores},
         }
 

@@ -294,8 +294,7 @@ class RequestQueue:
                 again = replace(sentence, deaths=sentence.deaths + 1)
                 if again.deaths == MAX_DEATHS:
                     message = f"line {line_number(again):,}, {MAX_DEATHS} times in a row: {cause}"
-                    request.error = request.error or UserError(message)
-                    request.notify()
+                    request.fail(UserError(message))
                 elif _is_suspect(again):
                     self._suspects.append(again)
                 else:

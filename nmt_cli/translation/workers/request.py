@@ -61,6 +61,11 @@ class Request:
         self.changed.notify_all()
         self.on_change()
 
+    def fail(self, error: BaseException) -> None:
+        """End the request with `error`, unless it has one already."""
+        self.error = self.error or error
+        self.notify()
+
     def add(self, line: Line) -> None:
         """Add `line` and queue its sentences. A line without sentences is finished, so wake the caller."""
         self.lines[line.number] = line
