@@ -48,6 +48,10 @@ REMOVED: Mapping[str, Removed] = {
     ),
     "filter.one_per_source": Removed("filter.one_per_target and filter.duplicates stay", False),
     "filter.scorer_timeout": Removed("a scorer may print nothing for an hour"),
+    "tokenizer.character_coverage": Removed(
+        "all characters have an entry. filter.source_script and target_script drop lines in other scripts",
+        1.0,
+    ),
     "tokenizer.min_count": Removed("a subword may be rare. A smaller --vocab-size has fewer rare ones", 0),
     "tokenizer.seed": Removed(
         "the sample of lines is always the same for a corpus. Shuffle the corpus for another", 1
@@ -114,7 +118,7 @@ REMOVED: Mapping[str, Removed] = {
     "search.temperature": Removed(SAMPLING, 1.0),
     "search.top_k": Removed(ONE_BEST, 0),
     "search.top_p": Removed(SAMPLING, 1.0),
-    "search.seed": Removed("samples are always the same. A larger n_best gives more", 1),
+    "search.seed": Removed(ONE_BEST, 1),
     "search.combine": Removed("several models average their probabilities", "probability"),
     "search.weights": Removed("models have equal weights. Name a model twice to double its weight", []),
     "search.rows": Removed(BY_DEVICE),

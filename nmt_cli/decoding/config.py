@@ -126,6 +126,9 @@ class SearchConfig(BeamConfig):
     top_k: int = setting(0, Bounds(least=0), everyday=True, needs="search.sample=true")
     """Sampling: number of likeliest tokens to draw from. 0 is all."""
 
+    seed: int = setting(1, Bounds(least=0, most=2**63 - 1), needs="search.sample=true")
+    """Sampling: seed of the random draws."""
+
     rows: int = setting(0, Bounds(least=0, most=16_384))
     """Maximum hypotheses in a batch. 0 depends on the device."""
 
@@ -149,14 +152,15 @@ class SearchConfig(BeamConfig):
         """Raise `UserError` for a changed setting that has no effect.
 
         With `sample`, refuse `stop_early`, and also `beam` if MBR is off.
-        Without `sample`, refuse `top_k`.
+        Without `sample`, refuse `top_k` and `seed`.
         """
         if self.sample:
             beam = () if self.has_beam else ("beam",)
             for name in changed(self, *beam, "stop_early"):
                 raise UserError(f"{name} has no effect on sampling. Leave it out, or set sample to false.")
-        elif self.top_k:
-            raise UserError("top_k has no effect without sampling. Set sample to true.")
+        else:
+            for name in changed(self, "top_k", "seed"):
+                raise UserError(f"{name} has no effect without sampling. Set sample to true.")
 
     @property
     def has_beam(self) -> bool:

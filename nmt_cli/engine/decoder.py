@@ -22,7 +22,7 @@ from nmt_cli.runtime.kernels import torch_private
 
 SETTINGS = set(
     """beam length_rule length_penalty min_length max_length cap_ratio cap_extra reach stop_early n_best
-    unknown mbr rows glossary ban top_k""".split()
+    unknown mbr rows glossary ban top_k seed""".split()
 )
 """The settings of a search that the engine applies, or that change nothing in it. Words of `ban` and of a
 glossary come with the sentence. The settings of sampling have no effect without `sample`."""

@@ -10,9 +10,6 @@ from nmt_cli.text.placeholders import OURS, family
 
 Kind = Literal["sentencepiece", "bpe", "char", "word"]
 
-MIN_COVERAGE = 0.98
-"""Minimum character coverage. SentencePiece rejects text in which more characters are unknown."""
-
 
 def refuse_invalid_symbol(subject: str, symbol: str) -> None:
     """Raise `UserError`, beginning with `subject`, if `symbol` is "", has whitespace, or is "</s>", "<unk>"
@@ -80,9 +77,6 @@ class TokenizerConfig(Section):
     byte_fallback: bool = setting(False, everyday=True)
     """Spell unknown characters in bytes. This adds 256 entries, and nothing is unknown."""
 
-    character_coverage: float = setting(1.0, Bounds(least=0.9, most=1))
-    """Share of the sample's characters with an entry. Not for kind = "word"."""
-
     symbols: tuple[str, ...] = setting((), everyday=True)
     """Words that are never segmented or normalised. Each gets one entry, for example "<2de>" or "<BT>"."""
 
@@ -99,13 +93,8 @@ class TokenizerConfig(Section):
 
     def __post_init__(self) -> None:
         """Raise `UserError` for a value out of bounds, an invalid or repeated symbol, or a setting without
-        effect. Also raise `UserError` for a character coverage that SentencePiece does not support."""
+        effect."""
         check(self)
-        if self.kind == "sentencepiece" and self.character_coverage < MIN_COVERAGE:
-            raise UserError(
-                f"character_coverage is {self.character_coverage}, but SentencePiece needs at least "
-                f"{MIN_COVERAGE}. Raise it, or choose kind = bpe or char."
-            )
         for symbol in self.symbols:
             refuse_invalid_symbol("symbols holds", symbol)
         if len(set(self.symbols)) < len(self.symbols):
@@ -118,18 +107,14 @@ class TokenizerConfig(Section):
         return (*self.symbols, *family(self.placeholders, self.terms))
 
     def _refuse_without_effect(self) -> None:
-        """Raise `UserError` if `sentencepiece_model`, `merges` or `character_coverage` is changed but the
-        kind ignores it. Also raise `UserError` for `vocab_size` together with `merges`."""
-        kinds_of = {
-            "sentencepiece_model": ["sentencepiece"],
-            "merges": ["bpe"],
-            "character_coverage": ["sentencepiece", "bpe", "char"],
-        }
-        for name in changed(self, *kinds_of):
-            if self.kind not in kinds_of[name]:
+        """Raise `UserError` if `sentencepiece_model` or `merges` is changed but the kind ignores it. Also
+        raise `UserError` for `vocab_size` together with `merges`."""
+        kind_of = {"sentencepiece_model": "sentencepiece", "merges": "bpe"}
+        for name in changed(self, *kind_of):
+            if self.kind != kind_of[name]:
                 raise UserError(
                     f"{name} has no effect with kind = {self.kind}. Leave it out, "
-                    f"or choose kind = {' or '.join(kinds_of[name])}."
+                    f"or choose kind = {kind_of[name]}."
                 )
         if self.terms and not self.joint:
             raise UserError("terms needs joint = true. Set it, or leave terms out.")

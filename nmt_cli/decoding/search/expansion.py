@@ -73,9 +73,11 @@ def drawn(
     return Continuations(ended, parents, live, parents, chosen.view_as(totals_BN))
 
 
-def random_draws(keys: Sequence[int], slots: NDArray[np.int64], ages: Sequence[int]) -> NDArray[np.float32]:
-    """Return for each row a random number in [0, 1): a hash of the row's key, slot and age."""
-    mixed = np.ones(len(keys), dtype=np.uint64)
+def random_draws(
+    seed: int, keys: Sequence[int], slots: NDArray[np.int64], ages: Sequence[int]
+) -> NDArray[np.float32]:
+    """Return for each row a random number in [0, 1): a hash of `seed`, the row's key, slot and age."""
+    mixed = np.full(len(keys), seed, dtype=np.uint64)
     for part in (keys, slots, ages):
         # The finaliser of splitmix64.
         mixed = (mixed ^ np.asarray(part, dtype=np.uint64)) + np.uint64(0x9E3779B97F4A7C15)

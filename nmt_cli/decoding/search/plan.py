@@ -80,7 +80,7 @@ class Planner:
         if config.sample:
             items_R = [items[number] for number in sentences_R.tolist()]
             keys, ages = [item.sentence.key for item in items_R], [item.age for item in items_R]
-            draws_R = random_draws(keys, slots_R % config.slots, ages)
+            draws_R = random_draws(config.seed, keys, slots_R % config.slots, ages)
         return StepPlan(
             rows_R=rows_R,
             newest_R=newest_R,

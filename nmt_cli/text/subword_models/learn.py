@@ -30,15 +30,15 @@ def learn(lines: Sequence[str], config: TokenizerConfig) -> Subwords:
         case "bpe":
             counts = Counter(chain.from_iterable(lines))
             del counts[" "]  # BPE learns from words, which contain no spaces
-            alphabet = "".join(_covering(counts, config.character_coverage))
+            alphabet = "".join(_by_count(counts))
             return Bpe(_codes(lines, alphabet, available, config), alphabet, config.byte_fallback)
         case "char":
             counts = Counter(chain.from_iterable(lines))
-            covering = _covering(counts, config.character_coverage)
-            return Characters("".join(covering[: _checked(available, config)]), config.byte_fallback)
+            frequent = _by_count(counts)
+            return Characters("".join(frequent[: _checked(available, config)]), config.byte_fallback)
         case "word":
             counts = Counter(word for line in lines for word in line.split())
-            frequent = [word for word, _ in _by_count(counts)]
+            frequent = _by_count(counts)
             return Words(frequent[: _checked(available - config.byte_fallback, config)], config.byte_fallback)
 
 
@@ -55,7 +55,7 @@ def _codes(lines: Sequence[str], alphabet: str, available: int, config: Tokenize
         raise UserError(
             f"a vocabulary of {config.vocab_size:,} is too small: special tokens and {len(alphabet):,} "
             f"characters, inside and at the end of words, are {config.vocab_size - left:,}. "
-            "Raise --vocab-size or lower tokenizer.character_coverage."
+            "Raise --vocab-size, or drop lines in other scripts (filter.source_script)."
         )
     codes = learn_codes(Counter(word for line in lines for word in line.split()), config.merges or left)
     merges = len(parse_codes(codes))
@@ -87,18 +87,7 @@ def _checked(available: int, config: TokenizerConfig) -> int:
     return available
 
 
-def _covering(counts: Counter[str], coverage: float) -> list[str]:
-    """Return the most frequent characters, as few as make up the share `coverage` of all `counts`."""
-    needed = coverage * counts.total()
-    characters = []
-    for character, count in _by_count(counts):
-        if needed <= 0:
-            break
-        characters.append(character)
-        needed -= count
-    return characters
-
-
-def _by_count(counts: Counter[str]) -> list[tuple[str, int]]:
+def _by_count(counts: Counter[str]) -> list[str]:
+    """Return what was counted, the most frequent first."""
     # Equal counts are sorted by name, so that the same text gives the same vocabulary.
-    return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    return sorted(counts, key=lambda unit: (-counts[unit], unit))

@@ -159,7 +159,7 @@ def learn_pieces(lines: Sequence[str], config: TokenizerConfig) -> bytes:
             model_writer=model,
             model_type=config.sentencepiece_model,
             vocab_size=config.vocab_size,
-            character_coverage=config.character_coverage,
+            character_coverage=1.0,
             byte_fallback=config.byte_fallback,
             control_symbols=[NEVER_IN_TEXT + symbol for symbol in config.all_symbols],
             # The text is already prepared.
@@ -209,6 +209,6 @@ def _explained(message: str, config: TokenizerConfig) -> str:
     if minimum := re.search(r"required_chars\. \d+ vs (\d+)", message):
         return (
             f"a vocabulary of {config.vocab_size:,} is too small: special tokens and single characters are "
-            f"{minimum.group(1)}. Raise --vocab-size or lower tokenizer.character_coverage."
+            f"{minimum.group(1)}. Raise --vocab-size, or drop lines in other scripts (filter.source_script)."
         )
     return f"SentencePiece can't learn from this text: {message}"

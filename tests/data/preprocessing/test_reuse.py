@@ -85,7 +85,7 @@ BY_FOLDER = (
     "text.unicode=nfkc",
     "text.words=moses",
 )
-BY_FILE = (*BY_ALL, "tokenizer.kind=char", "tokenizer.character_coverage=0.99")
+BY_FILE = (*BY_ALL, "tokenizer.kind=char")
 
 
 @pytest.mark.parametrize(

@@ -291,10 +291,12 @@ def test_top_k_excludes_unlikely_tokens() -> None:
     assert {(list(each.tokens) or [END])[0] for each in actual} == set(shares.indices[:3].tolist())
 
 
-def test_samples_differ_between_lines() -> None:
+def test_samples_differ_between_seeds_and_between_lines() -> None:
     model = model_of(3, 12)
-    first, second = translate_ids([model], [[5, 3], [5, 3]], SearchConfig(sample=True, n_best=5))
-    assert [tuple(each.tokens) for each in first] != [tuple(each.tokens) for each in second]
+    config = SearchConfig(sample=True, n_best=5)
+    first, second = translate_ids([model], [[5, 3], [5, 3]], config)
+    other = translate_ids([model], [[5, 3]], replace(config, seed=2))[0]
+    assert len({tuple(tuple(each.tokens) for each in actual) for actual in (first, second, other)}) == 3
 
 
 def test_tokens_that_the_vocabulary_excludes_are_never_produced(prepare: Prepare) -> None:

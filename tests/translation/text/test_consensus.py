@@ -127,7 +127,7 @@ def test_every_translation_is_aligned_since_each_may_be_the_best(made_models: Pa
 
 
 def test_the_number_of_samples_is_the_beam_size(made_models: Path) -> None:
-    drawn = SearchConfig(sample=True, mbr="chrf", beam=16, n_best=16)
+    drawn = SearchConfig(sample=True, mbr="chrf", beam=16, n_best=16, seed=5)
     loaded = load([made_models / "copies"], TranslateConfig(search=drawn), ON_CPU)
     (beam,) = loaded.translator.translate(loaded.decoder, ["abc"])
     assert len(beam.candidates) == 16
