@@ -14,13 +14,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 # Lets the script run from any folder: the recipes are not part of the installed package.
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from nmt_cli.training.config import TrainConfig
-from recipes.results import Result, keep, markdown, origin, read, save, systems, trained_until, where
+from recipes.results import Result, keep, markdown, origin, read, save, stored, systems, trained_until, where
 
 HERE = Path(__file__).resolve().parent
 ROWS: Mapping[str, Any] = tomllib.loads((HERE / "rows.toml").read_text(encoding="utf-8"))
@@ -33,7 +33,13 @@ COLUMNS = (
     *("row", "seeds", "parameters", "from base", "at full width", "paper's"),
     *("perplexity", "paper's", "BLEU", "paper's"),
 )
-VERDICTS = ("the paper's finding", "measure", "expected", "difference", "detectable", "verdict")
+VERDICTS = ("the paper's finding", "measure", "expected", "difference", "95 % interval", "verdict")
+COLOURS = {
+    "confirmed": "#009e73",
+    "contradicted": "#d55e00",
+    "undecided": "#777777",
+    "no difference detected": "#0072b2",
+}
 T_QUANTILES = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14, 2.13)
 """The 97.5 % quantiles of Student's t with 1, 2, ... degrees of freedom. More degrees use the last one."""
 
@@ -119,7 +125,11 @@ def _part(name: tuple[Any, ...], results: Sequence[Result]) -> str:
         f"{sum(result['hours'] for result in results):.1f} hours in all, {max(r['date'] for r in results)}:\n"
     )
     table = markdown(COLUMNS, [_row(row, group, rows["base"]) for row, group in rows.items() if group])
-    return f"{title}\n{table}\n{markdown(VERDICTS, list(verdicts(rows)))}"
+    missing = [ROWS[row]["what"] for row, group in rows.items() if not group]
+    verdict_table = markdown(VERDICTS, [_cells(one) for one in verdicts(rows)])
+    note = f"\nNot run: {'; '.join(missing)}.\n" if missing else ""
+    picture = f"\n![Differences of perplexity from base, with intervals]({picture_name(name)})\n"
+    return f"{title}\n{table}{note}\n{verdict_table}{picture}"
 
 
 def _differing(results: Sequence[Result]) -> list[str]:
@@ -161,19 +171,85 @@ def _row(row: str, group: Sequence[Result], base: Sequence[Result]) -> tuple[str
     )
 
 
-def verdicts(rows: Mapping[str, Sequence[Result]]) -> Iterator[tuple[str, ...]]:
-    """Yield a line for each finding and measure of the rows that were run. A row differs from base if their
-    means differ by more than `detectable`."""
+class Verdict(NamedTuple):
+    """What a sweep says about a finding of the paper."""
+
+    finding: str
+    measure: str
+    expected: str
+    difference: float
+    """Mean of the row minus mean of base."""
+
+    detectable: float | None
+    """Half of the 95 % interval of the difference, or None if no row has several seeds."""
+
+    verdict: str
+
+
+def _cells(one: Verdict) -> tuple[str, ...]:
+    """Return the cells of a verdict. The interval is that of the difference."""
+    interval = "unknown"
+    if one.detectable is not None:
+        interval = f"{one.difference - one.detectable:+.2f} to {one.difference + one.detectable:+.2f}"
+    return one.finding, MEASURES[one.measure], one.expected, f"{one.difference:+.2f}", interval, one.verdict
+
+
+def picture_name(name: tuple[Any, ...]) -> str:
+    """Return the name of the picture of a sweep, from its corpus, factor and updates."""
+    return f"table3-{'-'.join(map(str, name))}.svg"
+
+
+def pictures(results: Sequence[Result]) -> dict[str, str]:
+    """Return an SVG for each sweep, by its name: the differences of perplexity from base, with intervals."""
+    drawn = {}
+    for name, group in groupby(results, lambda result: _key(result)[:3]):
+        own = list(group)
+        rows = {row: [result for result in own if result["row"] == row] for row in ROWS}
+        drawn[picture_name(name)] = picture([one for one in verdicts(rows) if one.measure == "perplexity"])
+    return drawn
+
+
+def picture(shown: Sequence[Verdict]) -> str:
+    """Return an SVG with a line for each verdict: its interval, the difference as a point, and 0 as base."""
+    left, wide, step = 430, 330, 22
+    ends = [one.difference + sign * (one.detectable or 0) for one in shown for sign in (-1, 1)]
+    low, high = min([0.0, *ends]), max([0.0, *ends])
+
+    def x(value: float) -> str:
+        return f"{left + wide * (value - low) / (high - low or 1):.1f}"
+
+    tall = step * len(shown) + 60
+    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{left + wide + 40}" height="{tall}" ']
+    parts.append('font-family="sans-serif" font-size="12"><rect width="100%" height="100%" fill="white"/>')
+    parts.append(f'<path d="M{x(0)} 8V{tall - 42}" stroke="#333"/>')
+    for value in (low, 0.0, high):
+        parts.append(f'<text x="{x(value)}" y="{tall - 26}" text-anchor="middle">{value:+.2f}</text>')
+    for row, one in enumerate(shown):
+        y, half = 20 + step * row, one.detectable or 0
+        colour = COLOURS[one.verdict]
+        parts.append(f'<text x="{left - 16}" y="{y + 4}" text-anchor="end">{one.finding}</text>')
+        parts.append(
+            f'<path d="M{x(one.difference - half)} {y}H{x(one.difference + half)}" stroke="{colour}"/>'
+        )
+        parts.append(f'<circle cx="{x(one.difference)}" cy="{y}" r="4" fill="{colour}"/>')
+    for number, (verdict, colour) in enumerate(COLOURS.items()):
+        parts.append(f'<text x="{20 + 150 * number}" y="{tall - 8}" fill="{colour}">● {verdict}</text>')
+    return "\n".join([*parts, "</svg>", ""])
+
+
+def verdicts(rows: Mapping[str, Sequence[Result]]) -> Iterator[Verdict]:
+    """Yield a verdict for each finding and measure of the rows that were run. A row differs from base if
+    their means differ by more than `detectable`."""
     for row, group in rows.items():
         for measure, expected in ROWS[row].get("expect", {}).items():
             if group and rows["base"]:
                 means = [statistics.mean(one[measure] for one in part) for part in (group, rows["base"])]
                 difference, least = means[0] - means[1], detectable(rows, row, measure)
-                yield (
-                    *(f"{ROWS[row]['finding']} ({ROWS[row]['what']})", MEASURES[measure], expected),
-                    *(f"{difference:+.2f}", "unknown" if least is None else f"{least:.2f}"),
+                finding, decided = (
+                    f"{ROWS[row]['finding']} ({ROWS[row]['what']})",
                     verdict(expected, difference, least),
                 )
+                yield Verdict(finding, measure, expected, difference, least, decided)
 
 
 def detectable(rows: Mapping[str, Sequence[Result]], row: str, measure: str) -> float | None:
@@ -194,10 +270,10 @@ def verdict(expected: str, difference: float, least: float | None) -> str:
     if least is None:
         return "undecided"
     if expected == "equal":
-        return "holds, none detected" if abs(difference) <= least else "contradicted"
+        return "no difference detected" if abs(difference) <= least else "contradicted"
     if abs(difference) <= least:
         return "undecided"
-    return "holds" if difference * SIGNS[expected] > 0 else "contradicted"
+    return "confirmed" if difference * SIGNS[expected] > 0 else "contradicted"
 
 
 def _mean(values: Sequence[float]) -> str:
@@ -249,6 +325,8 @@ def main() -> None:
         case "keep":
             new = [result for sweep in options.sweeps for result in recorded(sweep)]
             keep(HERE, new, _key, table, score)
+            for name, svg in pictures(stored(HERE)).items():
+                (HERE / name).write_text(svg, encoding="utf-8")
 
 
 if __name__ == "__main__":

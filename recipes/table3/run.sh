@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Table 3 of the paper: run.sh [-d DATA] [-f FACTOR] [-n UPDATES] [-o OUT] [-s SEED] CORPUS [ROW ...]
-# CORPUS is multi30k or wmt14. A ROW is a table of rows.toml. The default is all rows except big. Trains each row,
+# CORPUS is multi30k, multi30k-post or wmt14. A ROW is a table of rows.toml. The default is all rows except big. Trains each row,
 # translates and scores the validation set. Run the same command again to resume.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -21,6 +21,10 @@ case ${1:-} in
     multi30k)
         data=${data:-${NMT_DATA:+$NMT_DATA/multi30k}} dataset=$out/multi30k valid=valid
         factor=${factor:-8} updates=${updates:-1500}
+        ;;
+    multi30k-post)
+        data=${data:-${NMT_DATA:+$NMT_DATA/multi30k}} dataset=$out/multi30k valid=valid
+        factor=${factor:-4} updates=${updates:-3000}
         ;;
     wmt14)
         data=${data:-$here/../wmt14-en-de/run/dataset-wmt14} dataset=$data valid=newstest2013
@@ -46,7 +50,7 @@ train() { # OPTIONS; $settings are those of the row
         --seed "$seed" --max-steps "$updates" --out "$run/training" "$@"
 }
 
-if [ "$corpus" = multi30k ]; then
+if [ "$corpus" != wmt14 ]; then
     # shellcheck disable=SC2086 # PREPROCESS holds options
     nmt preprocess --config "$here/preprocess.toml" --source-lang en --target-lang de \
         --train "$data/train" --valid "$data/valid" --out "$dataset" ${PREPROCESS:-}

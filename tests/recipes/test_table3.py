@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 import torch
@@ -169,12 +170,12 @@ def test_the_recorded_parameters_equal_those_of_the_models() -> None:
 @pytest.mark.parametrize(
     ("expected", "difference", "least", "verdict"),
     [
-        ("higher", 0.5, 0.4, "holds"),
+        ("higher", 0.5, 0.4, "confirmed"),
         ("higher", 0.4, 0.4, "undecided"),
         ("higher", -0.5, 0.4, "contradicted"),
-        ("lower", -0.5, 0.4, "holds"),
+        ("lower", -0.5, 0.4, "confirmed"),
         ("lower", 0.5, 0.4, "contradicted"),
-        ("equal", -0.4, 0.4, "holds, none detected"),
+        ("equal", -0.4, 0.4, "no difference detected"),
         ("equal", 0.5, 0.4, "contradicted"),
         ("lower", -9.0, None, "undecided"),
         ("equal", 0.0, None, "undecided"),
@@ -190,10 +191,26 @@ def test_the_difference_that_a_t_test_can_detect_has_the_variance_of_all_seeds()
     base = [result("base", 1, 5.0, 25.0), result("base", 2, 5.2, 26.0), result("base", 3, 5.1, 25.5)]
     rows: Mapping[str, list[dict[str, Any]]] = {row: [] for row in results.ROWS}
     verdicts = list(results.verdicts({**rows, "base": base, "heads-1": [result("heads-1", 1, 5.6, 23.6)]}))
-    assert verdicts == [
-        ("a single head is worse (A: h = 1)", "perplexity", "higher", "+0.50", "0.50", "holds"),
-        ("a single head is worse (A: h = 1)", "BLEU", "lower", "-1.90", "2.48", "undecided"),
+    assert [results._cells(one) for one in verdicts] == [
+        ("a single head is worse (A: h = 1)", "perplexity", "higher", "+0.50", "+0.00 to +1.00", "confirmed"),
+        ("a single head is worse (A: h = 1)", "BLEU", "lower", "-1.90", "-4.38 to +0.58", "undecided"),
     ]
+
+
+def test_the_picture_of_a_sweep_has_a_point_for_each_finding_about_perplexity() -> None:
+    rows = [result("base", 1), result("base", 2, 5.5, 26.0), result("keys-16", 1, 6.25, 24.0)]
+    (name,), (svg,) = zip(*results.pictures(sorted(rows, key=results._key)).items(), strict=True)
+    assert name == "table3-multi30k-8-900.svg"
+    assert f"({name})" in results.table(sorted(rows, key=results._key))
+    elements = [one.tag.rpartition("}")[2] for one in ElementTree.fromstring(svg).iter()]
+    assert elements.count("circle") == 1
+    assert "small keys are worse (B: d_k = 16)" in svg
+
+
+def test_the_rows_that_a_sweep_lacks_are_named() -> None:
+    text = results.table([result(row) for row in results.ROWS if row not in ("heads-4", "learned")])
+    assert "Not run: A: h = 4; E: learned positions.\n" in text
+    assert "Not run" not in results.table([result(row) for row in results.ROWS])
 
 
 def test_the_table_has_our_numbers_and_those_of_the_paper() -> None:
