@@ -59,15 +59,15 @@ class Strict(TorchDispatchMode):  # type: ignore[no-untyped-call]  # PyTorch's c
         return func(*args, **kwargs or {})
 
 
-def compiled_for(target: str, *options: str) -> list[dict[str, Any]]:
-    """Return the JSON objects that `python -m tests.compile_kernels` prints for a target.
+def printed_by(module: str, *arguments: str) -> list[dict[str, Any]]:
+    """Return the JSON objects that `python -m MODULE` prints, which needs Triton's compiler but no GPU.
 
     Skip the test without the compiler.
     """
     if find_spec("triton.backends.nvidia") is None:
         pytest.skip("this Triton does not compile for NVIDIA devices")
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    command = [sys.executable, "-m", "tests.compile_kernels", *options, target]
+    command = [sys.executable, "-m", module, *arguments]
     root = Path(__file__).parents[1]
     done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -157,11 +157,13 @@ def walk(
 
     rows: computes the losses of a chunk, and overwrites its logits by their gradient.
     chunk: the maximum number of tokens whose logits exist at a time.
-    unit: rows of logits begin at multiples of this many entries, so that a GPU reads several at a time.
+    unit: rows of logits and of losses begin at multiples of this many numbers, so that a GPU reads several at
+        a time.
     """
     tokens, wide = x_TD.shape[0], _at_least_fp32(x_TD.dtype)
     cast_VD = weight_VD.to(x_TD.dtype)
-    losses_2T = x_TD.new_empty((2, tokens), dtype=wide)
+    # Rows begin at multiples of `unit` too. Triton compiles a kernel again for other addresses.
+    losses_2T = x_TD.new_empty((2, -(-tokens // unit) * unit), dtype=wide)[:, :tokens]
     d_x = x_TD.new_empty(x_TD.shape if x_gradient else (0,))
     d_weight = weight_VD.new_zeros(weight_VD.shape if weight_gradient else (0,), dtype=wide)
     entries = weight_VD.shape[0]

@@ -18,6 +18,7 @@ from nmt_cli.attention import padded_attention
 from nmt_cli.attention.attention_options import Options
 from nmt_cli.attention.groups import grouped
 from nmt_cli.attention.projections import Heads, parts_of
+from nmt_cli.loss.chunked_loss import walk
 from nmt_cli.loss.row_losses import RowLosses, plain_rows
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.pointwise import plain_relu_and_dropout
@@ -26,7 +27,9 @@ from nmt_cli.ragged import Layout
 LENGTHS = (1, 17, 63, 64, 100, 200)
 """Tokens of segments: alone and together in a small tile, in a large one, and in blocks."""
 
-TOKENS = 70
+TOKENS = 72
+"""Tokens of the other trials. As in training, a multiple of 4, for which Triton compiles other code."""
+
 SEED = 1 << 60
 MEAN_SLACK, LARGEST_SLACK = 1e-3, 1e-2
 """Errors that are always allowed, as fractions: of the root mean square, and of the largest number."""
@@ -64,7 +67,8 @@ def attention(use: Use, device: torch.device) -> Iterator[tuple[Compute, Compute
 
     heads, training = Heads(use.model.heads, use.model.d_k, use.model.d_v), use.smoothing is not None
     drop = use.model.attention_dropout if training else 0.0
-    seed = torch.tensor(7, device=device)
+    # None without dropout, as in training. Triton compiles another kernel for a tensor.
+    seed = torch.tensor(7, device=device) if drop else None
     keys, tokens = Layout.of(LENGTHS[::-1]), sum(LENGTHS)
     alone = grouped(Layout.of(LENGTHS)).to(device)
     pairs = grouped(Layout.of(LENGTHS), keys).to(device), keys.to(device)
@@ -94,8 +98,11 @@ def attention(use: Use, device: torch.device) -> Iterator[tuple[Compute, Compute
 
 
 def loss(use: Use, device: torch.device) -> Iterator[tuple[Compute, Compute]]:
-    """Yield one trial: the kernel for rows of logits, and its definition. Their results are the losses of
-    `TOKENS` rows, and the gradient of the logits. The first target is padding."""
+    """Yield two trials of the kernel for rows of logits. The first target is padding.
+
+    The first trial has the losses of `TOKENS` rows, and the gradient of the logits. The second one has all
+    results of the loss of training, in two chunks.
+    """
     from nmt_cli.loss import gpu_row_losses
 
     (logits,) = _drawn(device, use.dtype, (TOKENS, use.entries))
@@ -110,7 +117,27 @@ def loss(use: Use, device: torch.device) -> Iterator[tuple[Compute, Compute]]:
         rows(logits_CV, targets, losses_2C, use.smoothing or 0.0, scale, True)
         return {"loss": losses_2C, "gradient": logits_CV}
 
-    yield partial(compute, gpu_row_losses.rows), partial(compute, plain_rows)
+    features, matrix = _drawn(device, use.dtype, (TOKENS, use.model.width), (use.entries, use.model.width))
+    matrix = (matrix * use.model.width**-0.5).to(use.dtype)
+
+    def in_chunks(rows: RowLosses, dtype: torch.dtype) -> Results:
+        names = "sum of losses", "sum of NLLs", "gradient of features", "gradient of the output matrix"
+        results = walk(
+            features.to(dtype),
+            matrix.to(torch.promote_types(dtype, torch.float32)),
+            targets,
+            use.smoothing or 0.0,
+            scale,
+            x_gradient=True,
+            weight_gradient=True,
+            rows=rows,
+            chunk=TOKENS // 2,
+            unit=gpu_row_losses.UNIT,
+        )
+        return dict(zip(names, results, strict=True))
+
+    for function in (compute, in_chunks):
+        yield partial(function, gpu_row_losses.rows), partial(function, plain_rows)
 
 
 def pointwise(use: Use, device: torch.device) -> Iterator[tuple[Compute, Compute]]:
@@ -129,9 +156,13 @@ def pointwise(use: Use, device: torch.device) -> Iterator[tuple[Compute, Compute
 
     def of_dropout(functions: ModuleType, dtype: torch.dtype) -> Results:
         (x,) = _drawn(device, use.dtype, (TOKENS, width))
+        embedded = x.to(torch.promote_types(dtype, torch.float32))
         numbers = torch.arange(TOKENS, dtype=torch.int32, device=device)
         seed = torch.tensor(SEED, device=device)
-        return {"dropout": functions.dropped(x.to(dtype), seed, numbers % 7, numbers // 7, 0.1)}
+        return {
+            name: functions.dropped(value, seed, numbers % 7, numbers // 7, 0.1)
+            for name, value in (("dropout", x.to(dtype)), ("dropout of embeddings", embedded))
+        }
 
     yield partial(of_relu, gpu_relu_and_dropout), partial(of_relu, plain_relu_and_dropout)
     yield partial(of_dropout, gpu_relu_and_dropout), partial(of_dropout, plain_relu_and_dropout)

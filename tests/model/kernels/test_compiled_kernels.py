@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.launches import compiled_for
+from tests.launches import printed_by
 
 pytest.importorskip("triton")
 pytestmark = pytest.mark.slow
@@ -13,7 +13,7 @@ TARGETS = ("sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120", "gfx942")
 
 def check(target: str, attention: int, *options: str) -> None:
     """Compile the kernels for a target and check their limits. `attention` is the number of its kernels."""
-    kernels = compiled_for(target, *options)
+    kernels = printed_by("tests.compile_kernels", *options, target)
     assert sum(each["kernel"].startswith("attention_") for each in kernels) == attention
     assert len(kernels) == attention + 3
     for kernel in kernels:
@@ -36,3 +36,8 @@ def test_kernels_of_the_paper_fit_a_gpu_of_each_kind(target: str, attention: int
 def test_kernels_of_every_preset_fit_the_gpu(target: str) -> None:
     # Three widths of heads, of which the widest has no large tile.
     check(target, 0 if target == "sm_75" else 19)
+
+
+def test_the_first_steps_of_training_compile_no_kernel_that_was_not_tried() -> None:
+    for found in printed_by("tests.record_kernels"):
+        assert found["tried"] > 10 and found["new"] == [], found
