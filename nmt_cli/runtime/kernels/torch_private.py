@@ -64,12 +64,18 @@ def put_parameter(module: nn.Module, name: str, parameter: nn.Parameter) -> None
 def add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
     """Add the product of two matrices to `total`, in place.
 
-    Half precision is added in fp32 on a GPU. On a CPU the product is first rounded.
+    Half precision is added in fp32 on a GPU. On a CPU, and by some builds of PyTorch for ROCm, the product is
+    first rounded.
     """
     if total.dtype == left.dtype:
         total.addmm_(left, right)
     elif total.is_cuda:
-        torch.addmm(total, left, right, out_dtype=total.dtype, out=total)
+        try:
+            torch.addmm(total, left, right, out_dtype=total.dtype, out=total)
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError:
+            total += left @ right
     else:
         total += left @ right
 

@@ -60,6 +60,9 @@ def chosen_kernels(run: TrainingRun) -> AbstractContextManager[None]:
     if plain_only():
         return without(FAMILIES)
     entries = len(run.tokenizers.target.vocabulary)
+    if is_gpu(group.device):
+        # Otherwise the first start looks like one that hangs.
+        run.report(Note("Compiling for the GPU, about 2 minutes at the first start"))
     reasons = failures(Use(config.model, run.precision.dtype, entries, config.loss.smoothing), group.device)
     group.meet("trying kernels")  # a rank may compile longer than others
     for others in group.gather(reasons):

@@ -12,10 +12,18 @@ from nmt_cli.engine.packing import KERNELS
 from nmt_cli.errors import UserError
 from nmt_cli.runtime.devices import is_gpu
 from nmt_cli.runtime.kernels.compiling import prepare
+from nmt_cli.runtime.kernels.families import refused
 from nmt_cli.training.progress import Position, interval_in_words, left
 from nmt_cli.training.setup.precision import precision_in_words
 from nmt_cli.training.setup.run import TrainingRun
-from nmt_cli.training.setup.trial import LongestBatch, compiled, first_cut, is_searched, try_longest
+from nmt_cli.training.setup.trial import (
+    LongestBatch,
+    compiled,
+    fault_of_compiling,
+    first_cut,
+    is_searched,
+    try_longest,
+)
 from nmt_cli.training.step.schedule import long_warmup
 from nmt_cli.training.tracking.events import Note, Warned
 from nmt_cli.training.tracking.saver import Snapshot
@@ -46,12 +54,24 @@ def tried_cut(run: TrainingRun, snapshot: Snapshot, validator: Validator) -> Cut
         )
         # Here, with all cores and a report. In the first step, one thread would compile in silence.
         prepare("model.pointwise.cpu_dropout", *losses, *([KERNELS] if validator.enabled else ()))
+    if compiles and (problem := _shared_fault(run, snapshot, cut)):
+        refused.add("torch.compile")  # until the end of the run, see `chosen_kernels`
+        snapshot.trainer.stop_compiling()
+        cut = first_cut(run.config, run.device, run.process)
+        run.report(Warned(f"torch.compile is not used, which makes training slower: {problem}"))
     trial = try_longest(snapshot.trainer, run.train_set, cut, run.report)
     run.group.meet("waiting")  # a rank without cached kernels may compile for minutes longer than the others
     if begins:
         preflight(run, snapshot, validator, trial)
         run.group.meet("trying out")  # the first rank saves a checkpoint meanwhile
     return trial.cut
+
+
+def _shared_fault(run: TrainingRun, snapshot: Snapshot, cut: Cut) -> str:
+    """Return a fault of the compiled model on any rank, or "" if there is none. All ranks call this."""
+    own = fault_of_compiling(snapshot.trainer, run.train_set, cut)
+    run.group.meet("compiling")  # a rank without cached kernels compiles for minutes longer than the others
+    return next(filter(None, run.group.gather(own)), "")
 
 
 def preflight(run: TrainingRun, snapshot: Snapshot, validator: Validator, trial: LongestBatch) -> None:

@@ -12,8 +12,9 @@ from nmt_cli.data.batching.plan import Indices, fitting
 from nmt_cli.data.batching.schedule import all_too_long
 from nmt_cli.data.config import BatchConfig
 from nmt_cli.data.dataset import Split
-from nmt_cli.errors import UserError
-from nmt_cli.runtime.devices import compiling_pays, synchronize
+from nmt_cli.errors import UserError, printable
+from nmt_cli.model.kernel_verdicts import REASON_LENGTH
+from nmt_cli.runtime.devices import compiling_pays, gpu_name, synchronize
 from nmt_cli.runtime.kernels.families import refused
 from nmt_cli.runtime.memory import MEMORY_ERRORS, has_own_memory, out_of_memory, peak_memory, release_unused
 from nmt_cli.training.config import TrainConfig
@@ -30,6 +31,9 @@ HEADROOM = 0.9
 
 # The lengths of all pairs at once would take memory that grows with the corpus.
 PAIRS_READ_AT_ONCE = 1 << 20
+
+COMPARED_TOKENS = 2000
+"""Source plus target tokens of the step that compares the compiled model with the plain one."""
 
 SECONDS_TO_REPEAT = 120
 """A first pass that takes longer is not measured a second time."""
@@ -58,9 +62,11 @@ class LongestBatch:
 
 
 def compiled(config: TrainConfig, device: torch.device) -> bool:
-    """Return whether torch.compile is used: training.compile is "on", or "auto" on a GPU that can compile."""
-    pays = compiling_pays(device) and "torch.compile" not in refused
-    return config.training.compile == "on" or (config.training.compile == "auto" and pays)
+    """Return whether torch.compile is used: training.compile is "on", or "auto" on a GPU that can compile.
+    Return False after it has failed."""
+    if "torch.compile" in refused:
+        return False
+    return config.training.compile == "on" or (config.training.compile == "auto" and compiling_pays(device))
 
 
 def is_searched(config: TrainConfig, device: torch.device) -> bool:
@@ -118,6 +124,39 @@ def try_longest(trainer: Trainer, split: Split, cut: Cut, report: Report) -> Lon
         else:
             message = f"{tokens:,} tokens do not fit the memory of {device}. Lower --max-tokens-per-device."
             report(Warned(message))
+
+
+def fault_of_compiling(trainer: Trainer, split: Split, cut: Cut) -> str:
+    """Compile the model for a step on a few pairs. Return why the compiled model cannot be used.
+
+    Return "" if loss and gradients are about those of a plain step, and also for a lack of memory, which
+    `try_longest` handles.
+
+    Raise `UserError` if the step breaks the GPU for this process.
+    """
+    device = trainer.precision.device
+    pairs = longest_pairs(split, trainer.config.batch, min(cut.max_pair_tokens, COMPARED_TOKENS))
+    part = assembled(split, pairs, cut.rounding, cut.draws).to(device)
+    try:
+        compiled_step = torch.stack(trainer.try_out(part)).tolist()
+    except Exception as error:
+        if out_of_memory(error):
+            return ""
+        reason = printable(f"{type(error).__name__}: {error}")[:REASON_LENGTH]
+        try:
+            synchronize(device)
+        except RuntimeError as dead:
+            made = f"torch.compile made {gpu_name(device)} fail ({reason})"
+            raise UserError(f"{made}. Start again with training.compile=off.") from dead
+        return reason
+    plain_step = torch.stack(trainer.try_out(part, plain=True)).tolist()
+    (loss, norm), (plain_loss, plain_norm) = compiled_step, plain_step
+    # Both steps draw their own dropout masks, which change the loss of few tokens more.
+    allowed = 0.02 * plain_loss + 3 / part.real_target_tokens**0.5
+    if abs(loss - plain_loss) <= allowed and plain_norm / 2 <= norm <= 2 * plain_norm:
+        return ""
+    theirs = f"{plain_loss:.4g} and {plain_norm:.4g} without it"
+    return f"its loss is {loss:.4g} and its gradients have norm {norm:.4g}, but {theirs}"
 
 
 def longest_pairs(split: Split, config: BatchConfig, max_tokens: int) -> Indices:

@@ -157,12 +157,24 @@ class Trainer:
         self.scale.update(bad)
         return measured
 
-    def try_out(self, part: MicroBatch) -> None:
-        """Take a step on `part` that changes no weight, to measure it. Overwrite the gradients."""
-        self._refresh()
-        self._forward_backward(part, part.real_target_tokens, first=True)
+    def try_out(self, part: MicroBatch, *, plain: bool = False) -> tuple[Tensor, Tensor]:
+        """Take a step on `part` that changes no weight. Overwrite the gradients. Return the smoothed loss per
+        token and the norm of the gradients, on the device. A `plain` step does without torch.compile."""
+        forward, self._forward = self._forward, self.model if plain else self._forward
+        try:
+            self._refresh()
+            self._forward_backward(part, part.real_target_tokens, first=True)
+        finally:
+            self._forward = forward
+        norm = self.gradients.flat.norm() / self.scale.scale
+        loss = self.gradients.losses[0] / part.real_target_tokens
         one = torch.ones((), device=self.precision.device)
         self._update(0.0, one, bad=one)
+        return loss, norm
+
+    def stop_compiling(self) -> None:
+        """Compute without torch.compile from now on."""
+        self._forward = self.model
 
     def _refresh(self) -> None:
         if self._halves:

@@ -24,6 +24,7 @@ from nmt_cli.data.dataset import Dataset, Sentences, Split
 from nmt_cli.errors import UserError
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.ragged import Layout
+from nmt_cli.runtime.kernels.families import refused
 from nmt_cli.runtime.kernels.torch_private import compiled_for_all_sizes
 from nmt_cli.training.progress import Position
 from nmt_cli.training.setup import preflight as preflight_module
@@ -287,6 +288,45 @@ def test_a_compiled_model_sees_different_sides_in_the_trial(source: list[int], t
 
 
 @pytest.mark.slow
+def _failing(*_: Any) -> None:
+    raise RuntimeError("no compiler\nand more")
+
+
+def _wrong(model: Transformer) -> Callable[..., torch.Tensor]:
+    """Return a compiled model whose features are far too large."""
+    return lambda *inputs: 100 * model(*inputs)
+
+
+@pytest.mark.parametrize(
+    ("compiled", "reason"),
+    [(lambda _: _failing, "RuntimeError: no compiler"), (_wrong, "its loss is ")],
+    ids=["fails", "is wrong"],
+)
+def test_a_run_whose_compiled_model_cannot_be_used_goes_on_without_it(
+    go: Go, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compiled: Callable[..., Any], reason: str
+) -> None:
+    monkeypatch.setattr(torch, "compile", lambda model, dynamic: compiled(model))
+    complete, events = go("training.compile=on", "training.max_steps=2", out=tmp_path / "faulty")
+    (text,) = warnings(events)
+    assert complete and text.startswith(f"torch.compile is not used, which makes training slower: {reason}")
+    assert "\n" not in text and not refused
+    go("training.compile=off", "training.max_steps=2", out=tmp_path / "off")
+    faulty, off = (
+        [line["loss"] for line in lines_of(tmp_path / name) if "loss" in line] for name in ("faulty", "off")
+    )
+    assert faulty == off and faulty
+
+
+def test_a_lack_of_memory_while_compiling_is_not_a_fault_of_the_compiler(
+    monkeypatch: pytest.MonkeyPatch, dataset: Dataset, go: Go
+) -> None:
+    def full(*_: Any) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    monkeypatch.setattr(torch, "compile", lambda model, dynamic: full)
+    assert "does not fit the memory" in refusal(lambda: go("training.compile=on"))
+
+
 def test_training_uses_the_model_that_the_trial_compiled(identity: Identity) -> None:
     torch._dynamo.reset()
     compiled = compiled_for_all_sizes(identity.build(), backend="eager", fullgraph=True)
