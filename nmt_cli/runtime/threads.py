@@ -5,13 +5,14 @@ threads that use PyTorch later for the first time. A library may change the firs
 imported inside of functions, as counting cores does not need it.
 """
 
+import math
 import os
 import re
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
@@ -23,9 +24,38 @@ MAX_SECONDS_TO_END = 10.0
 """Time limit of `join_wholly`. It needs less than a millisecond, unless the machine is busy."""
 
 
+CGROUP, CGROUPS = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
+"""The control groups of this process, and the folder of all groups. Linux alone has them. A group may limit
+the time on processors: that of a container, of a pod, or of a service of systemd."""
+
+
 def available_cores() -> int:
-    """Return the number of cores that this process may use, at least 1."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """Return the number of cores that this process may use, at least 1.
+
+    A limit of a control group counts as that number of cores, rounded up.
+    """
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min([cores, *_group_limits()]))
+
+
+def _group_limits() -> Iterator[int]:
+    """Yield the cores that each control group of this process allows, if it has a limit."""
+    with suppress(OSError, ValueError):
+        # A line is "0::/a/b" in version 2, where "a" may have a limit, too. A container sees its own group as
+        # "/".
+        lines = CGROUP.read_text(encoding="utf-8").splitlines()
+        own = next((Path(line[4:]) for line in lines if line.startswith("0::/")), Path())
+        for group in (own, *own.parents):
+            with suppress(OSError, ValueError):
+                quota, period = (CGROUPS / group / "cpu.max").read_text(encoding="utf-8").split()
+                yield math.ceil(int(quota) / int(period))  # no limit is "max", a `ValueError`
+    with suppress(OSError, ValueError):  # version 1
+        quota, period = (
+            (CGROUPS / "cpu" / name).read_text(encoding="utf-8")
+            for name in ("cpu.cfs_quota_us", "cpu.cfs_period_us")
+        )
+        if int(quota) > 0:  # -1 without a limit
+            yield math.ceil(int(quota) / int(period))
 
 
 def default_threads(processes: int) -> int:

@@ -35,6 +35,36 @@ def test_cores_without_affinity_are_not_counted() -> None:
 
 
 @pytest.mark.parametrize(
+    ("files", "cores"),
+    [
+        ({}, 8),
+        ({"cpu.max": "max 100000"}, 8),
+        ({"cpu.max": "250000 100000"}, 3),  # rounded up
+        ({"cpu.max": "20000 100000"}, 1),
+        ({"cpu.max": "1600000 100000"}, 8),  # more than the machine has
+        ({"a/b/cpu.max": "400000 100000"}, 4),
+        ({"a/cpu.max": "200000 100000", "a/b/cpu.max": "max 100000"}, 2),  # the limit of a parent
+        ({"other/cpu.max": "100000 100000"}, 8),
+        ({"cpu.max": "broken"}, 8),
+        ({"cpu/cpu.cfs_quota_us": "250000", "cpu/cpu.cfs_period_us": "100000"}, 3),
+        ({"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, 8),
+    ],
+)
+def test_limits_of_control_groups_count_as_cores(
+    files: dict[str, str], cores: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(8)), raising=False)
+    monkeypatch.setattr("nmt_cli.runtime.threads.CGROUPS", tmp_path / "groups")
+    monkeypatch.setattr("nmt_cli.runtime.threads.CGROUP", tmp_path / "own")
+    (tmp_path / "own").write_text("1:name=systemd:/x\n0::/a/b\n")
+    for name, text in files.items():
+        file = tmp_path / "groups" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(f"{text}\n")
+    assert available_cores() == cores
+
+
+@pytest.mark.parametrize(
     ("variable", "threads"), [("1", 1), ("3", 3), ("64", 8), ("0", 8), ("4,2", 8), ("", 8)]
 )
 def test_the_default_number_of_threads_follows_omp_num_threads(
