@@ -155,7 +155,9 @@ class TranslationReporter:
         """
         self._model, self._quiet, self._prompt = model, quiet, prompt
         tokenizers = model.tokenizers
-        self.odd = OddInput(tokenizers.recipe.kind, tokenizers.source.vocabulary)
+        recipe = tokenizers.recipe
+        escapes = recipe.text.words == "moses_escaped"
+        self.odd = OddInput(recipe.kind, tokenizers.source.vocabulary, escapes=escapes)
         """The check for input that does not suit the model."""
 
         self._degenerate, self._too_long, self._prefixes = Degenerate(), Noted(), Noted()

@@ -17,6 +17,9 @@ SIGNS = {
 }
 """Signs of text tokenized by subword-nmt, SentencePiece and Moses, with the pattern that finds each."""
 
+ESCAPE_IN_ENTRY = re.compile("(?:apos|quot|amp|lt|gt|#91|#93|#124);|^▁?(?:apos|quot)$")
+"""An escape of Moses, or its last part, in a subword. Plain text has neither."""
+
 TEST_SET = re.compile(rb"\s*<(srcset|refset|tstset|doc|dataset|!DOCTYPE|\?xml)\b", re.IGNORECASE)
 
 FIRST_LINES = 1000
@@ -32,9 +35,15 @@ MIN_PIECES = 200
 class OddInput:
     """A check of every line of input, in order. It warns at most once about each kind of problem."""
 
-    def __init__(self, kind: Kind, vocabulary: Vocabulary) -> None:
-        """`kind` is the kind of subwords. Both arguments describe the source side of the model."""
+    def __init__(self, kind: Kind, vocabulary: Vocabulary, *, escapes: bool = False) -> None:
+        """Prepare the check. The arguments describe the source side of the model.
+
+        - `kind`: the kind of subwords.
+        - `escapes`: the model escapes its input itself (`text.words=moses_escaped`).
+        """
         trained_on = _signs_in(kind, vocabulary.entries)
+        if escapes:  # it would escape escaped text again, into &amp;apos;
+            trained_on.discard("&apos;")
         self._signs = {sign: pattern for sign, pattern in SIGNS.items() if sign not in trained_on}
         self._mark = vocabulary.unknown
         self._lines = self._pieces = self._unknown = self._first_unknown = 0
@@ -118,16 +127,21 @@ def _signs_in(kind: Kind, entries: Iterable[str]) -> set[str]:
     """Return which signs of tokenised text (the keys of `SIGNS`) were in the training text, judging by the
     subwords in `entries`. Input with these signs needs no warning.
 
-    The kind "char" shows only `SPACE_MARK`, and "sentencepiece" all but `SPACE_MARK`. A unigram model may not
-    show `JOINER`.
+    The kind "char" does not show `JOINER`, and "sentencepiece" does not show `SPACE_MARK`. A unigram model
+    may not show `JOINER`.
     """
     signs = set()
+    characters: set[str] = set()
     for entry in entries:
+        characters.update(entry)
         # BPE marks every entry inside a word with a joiner, but has no entry that is only a joiner.
         if entry == JOINER or (kind != "bpe" and entry.endswith(JOINER)):
             signs.add(JOINER)
         if SPACE_MARK in entry and kind != "sentencepiece":
             signs.add(SPACE_MARK)
-        if entry in ("apos", "quot") or "apos;" in entry or "quot;" in entry:
+        if ESCAPE_IN_ENTRY.search(entry):
             signs.add("&apos;")
+    # Single characters and small vocabularies have no such entry. But Moses leaves no quotes in a text.
+    if {"&", ";"} <= characters and not {"'", '"'} & characters:
+        signs.add("&apos;")
     return signs

@@ -69,7 +69,12 @@ def test_binary_input_causes_one_warning(first: bytes, message: str) -> None:
 JOINERS = "the lad@@ der is bl@@ ue and the wal@@ ls are too"
 BLANK_MARKS = "▁the ▁lad der ▁is ▁blue ▁and ▁the ▁walls"
 ESCAPES = "the man &apos;s ladder &quot; blue &quot; isn &apos;t &amp; was"
-PLAIN = "the ladder is blue, mail me@home & quote the apostle's words"
+ONE_ESCAPE = [
+    f"the blue ladder {text} behind our old house" for text in ("&amp;", "1 &lt; 2", "&#91; 1 &#93;")
+]
+"""Lines of a text tokenised by Moses that has only one kind of escape."""
+
+PLAIN = "the ladder is blue, mail me@home & quote; the apostle's words"
 
 
 def learnt(kind: Kind, line: str) -> Vocabulary:
@@ -90,11 +95,19 @@ def learnt(kind: Kind, line: str) -> Vocabulary:
     [
         *[("sentencepiece", JOINERS), ("bpe", JOINERS), ("word", JOINERS)],
         *[("bpe", BLANK_MARKS), ("char", BLANK_MARKS), ("word", BLANK_MARKS)],
-        *[("sentencepiece", ESCAPES), ("bpe", ESCAPES), ("word", ESCAPES)],
+        *[("sentencepiece", ESCAPES), ("bpe", ESCAPES), ("word", ESCAPES), ("char", ESCAPES)],
+        *[("bpe", escape) for escape in ONE_ESCAPE],
+        *[("word", escape) for escape in ONE_ESCAPE],
+        *[("sentencepiece", escape) for escape in ONE_ESCAPE],
     ],
 )
 def test_a_model_trained_on_tokenised_text_accepts_it(kind: Kind, line: str) -> None:
     assert OddInput(kind, learnt(kind, line)).warning(1, line, [KNOWN]) is None
+
+
+def test_a_model_that_escapes_its_input_itself_does_not_accept_escaped_text() -> None:
+    odd = OddInput("bpe", learnt("bpe", ESCAPES), escapes=True)
+    assert odd.warning(1, ESCAPES, [KNOWN]) is not None
 
 
 @pytest.mark.parametrize("kind", get_args(Kind))
