@@ -12,6 +12,9 @@ from nmt_cli.scoring.config import Metric
 from nmt_cli.setting_values import Bounds
 from nmt_cli.text.config import AugmentConfig, SamplingConfig
 
+BETA1 = 0.9
+"""Decay of Adam's running mean of gradients, as in the paper and in all presets."""
+
 ValidationMetric = Literal[Metric, "nll", "comet"]
 
 

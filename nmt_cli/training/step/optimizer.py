@@ -9,14 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from nmt_cli.runtime.kernels.torch_private import step_unless
-from nmt_cli.training.config import OptimizerConfig
+from nmt_cli.training.config import BETA1, OptimizerConfig
 from nmt_cli.training.step.flat import UNIT, Parameters
 from nmt_cli.training.step.muon import Muon, weights_of_linear_layers
 
 MEAN, SQUARE, STEP = "exp_avg", "exp_avg_sq", "step"
-
-BETA1 = 0.9
-"""Decay of the running mean of gradients, as in the paper and in all presets."""
 
 
 class Optimizer:

@@ -8,8 +8,8 @@ from torch import Tensor, nn
 
 from nmt_cli.checkpoints.model_folder import Identity
 from nmt_cli.model.transformer import Transformer
-from nmt_cli.training.config import OptimizerConfig
-from nmt_cli.training.step.optimizer import BETA1, Optimizer
+from nmt_cli.training.config import BETA1, OptimizerConfig
+from nmt_cli.training.step.optimizer import Optimizer
 from tests.checks import differing
 from tests.training.runs import flat
 
