@@ -130,6 +130,9 @@ REMOVED: Mapping[str, Removed] = {
         "repeated tokens are as likely as others. search.no_repeat_ngram=3 stops loops", 1.0
     ),
     "scorer.timeout": Removed("a command may print nothing for an hour"),
+    "server.most_characters": Removed(
+        "a request has up to 100,000 characters. A proxy may refuse long requests by their bytes", 100_000
+    ),
     "server.load_seconds": Removed("a request waits 30 seconds for its model"),
     "significance.samples": Removed("a test has 1,000 resamples or 10,000 trials, as in sacrebleu", 0),
     "search.coverage_penalty": Removed(

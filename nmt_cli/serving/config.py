@@ -10,6 +10,9 @@ from nmt_cli.setting_values import Bounds
 MAX_TEXTS = 1000
 """Maximum number of texts in one request."""
 
+MAX_CHARACTERS = 100_000
+"""Maximum number of characters in one request. A proxy may refuse smaller ones already, by their bytes."""
+
 MAX_ALTERNATIVES = 5
 """Maximum number of further translations that a request may ask for."""
 
@@ -23,9 +26,6 @@ class ServerConfig(Section):
     most_waiting: int = setting(2000, Bounds(least=1), everyday=True)
     """Maximum number of unfinished sentences. The server answers a request beyond it with status 429 and a
     `Retry-After` header."""
-
-    most_characters: int = setting(100_000, Bounds(least=1), everyday=True)
-    """Maximum number of characters per request. The server answers a longer one with status 413."""
 
     most_seconds: float = setting(60.0, Bounds(above=0), everyday=True)
     """Maximum time per request, in seconds. The server drops a slower request and answers with status 504."""

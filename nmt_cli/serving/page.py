@@ -11,6 +11,7 @@ from nmt_cli.html.compose import compose
 from nmt_cli.runtime.threads import set_own_threads
 from nmt_cli.serving.apis.bodies import Fields, shown
 from nmt_cli.serving.apis.files import PLAIN
+from nmt_cli.serving.config import MAX_CHARACTERS
 from nmt_cli.serving.directions import name_of
 from nmt_cli.serving.documents import TranslationRequest
 from nmt_cli.serving.refused import Refused
@@ -42,7 +43,7 @@ def start_page(service: Service, needs_key: bool) -> str:
     data = {
         "languages": {one: name_of(one) for one in served.languages},
         "targets": {one: served.targets(one) for one in served.sources},
-        "maxCharacters": service.config.most_characters,
+        "maxCharacters": MAX_CHARACTERS,
         "needsKey": needs_key,
         "files": [PLAIN, *SUFFIXES],
     }

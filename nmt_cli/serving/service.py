@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from nmt_cli.api import Model, SearchConfig, UserError
-from nmt_cli.serving.config import MAX_TEXTS, ServerConfig
+from nmt_cli.serving.config import MAX_CHARACTERS, MAX_TEXTS, ServerConfig
 from nmt_cli.serving.directions import Directions
 from nmt_cli.serving.documents import Documents, TranslatedText, TranslationRequest, cut
 from nmt_cli.serving.metrics import Metrics
@@ -63,11 +63,12 @@ class Service:
 
     def check_size(self, texts: Sequence[str]) -> None:
         """Raise `Refused` (413) if there are more than `MAX_TEXTS` texts, or together more characters than
-        `server.most_characters`."""
+        `MAX_CHARACTERS`."""
         if len(texts) > MAX_TEXTS:
             raise Refused(413, f"The request has {len(texts):,} texts. Send at most {MAX_TEXTS:,} at a time.")
-        if (count := sum(map(len, texts))) > (limit := self.config.most_characters):
-            raise Refused(413, f"The text has {count:,} characters. Send at most {limit:,} at a time.")
+        if (count := sum(map(len, texts))) > MAX_CHARACTERS:
+            message = f"The text has {count:,} characters. Send at most {MAX_CHARACTERS:,} at a time."
+            raise Refused(413, message)
 
     async def translate(self, request: TranslationRequest) -> tuple[list[TranslatedText], list[Translation]]:
         """Return the translation of each text of a request, and the translation of each sentence of all

@@ -52,9 +52,14 @@ def test_the_attention_page_is_limited(client: Client) -> None:
 
 @pytest.mark.slow
 def test_a_browser_translates_colours_words_and_reports_refusals(
-    german: Model, serving: Serving, shown_by_browser: Callable[..., str]
+    german: Model,
+    serving: Serving,
+    shown_by_browser: Callable[..., str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    client = serving({"copies": german}, most_characters=200)
+    monkeypatch.setattr("nmt_cli.serving.service.MAX_CHARACTERS", 200)
+    monkeypatch.setattr("nmt_cli.serving.page.MAX_CHARACTERS", 200)
+    client = serving({"copies": german})
     pointing = "document.querySelector('#translation .word').dispatchEvent(new Event('pointerenter'))"
     with listening(client.app) as (host, port):
         address = f"http://{host}:{port}"

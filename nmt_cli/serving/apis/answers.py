@@ -43,7 +43,7 @@ def endpoint(
         try:
             if request.method == "POST":
                 service.check_load()  # before the body is read: an overloaded server mostly refuses
-            fields = await in_time(service, fields_of(request, service.config))
+            fields = await in_time(service, fields_of(request))
             if not keys.accept(request, fields):
                 raise Refused(no_key_status, "An API key is needed. Ask the operator of this server for one.")
             # Only after the body is read: both take messages from `request.receive`.

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from nmt_cli.errors import printable
 from nmt_cli.named_values import REQUIRED, Values
 from nmt_cli.serving.apis.multipart import File, parts
-from nmt_cli.serving.config import ServerConfig
+from nmt_cli.serving.config import MAX_CHARACTERS
 from nmt_cli.serving.refused import Refused
 from nmt_cli.setting_values import Bounds
 
@@ -84,15 +84,14 @@ class Fields(Values):
         return self.one_of(name, choices, choices[0])
 
 
-async def fields_of(request: Request, config: ServerConfig) -> Fields:
+async def fields_of(request: Request) -> Fields:
     """Read the fields of a request.
 
     They come from the body, a JSON object or a form, and from the URL. A field of a form replaces that of the
     URL. With JSON, the URL is ignored. Raise `Refused` for an invalid body (400), or one over the limit
     (413).
     """
-    limit = EXTRA_BYTES + MAX_BYTES_PER_CHARACTER * config.most_characters
-    body = await _body(request, limit)
+    body = await _body(request, EXTRA_BYTES + MAX_BYTES_PER_CHARACTER * MAX_CHARACTERS)
     from_url = _parsed(request.url.query) | request.path_params
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind == "multipart/form-data":

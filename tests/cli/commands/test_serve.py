@@ -27,7 +27,7 @@ def test_serve_has_the_settings_of_search_input_and_server(nmt: Nmt) -> None:
     message = nmt("serve", "--settings", "--set", "server.most_waiting=7").stdout
     assert "most_waiting = 7" in message and "[search]" in message and 'sentences = "split"' in message
     help = nmt("serve", "--help").stdout
-    assert "server.most_characters" in help and "--api-keys" in help
+    assert "server.most_waiting" in help and "--api-keys" in help
 
 
 def test_serve_shows_that_it_splits_texts_by_default(nmt: Nmt) -> None:

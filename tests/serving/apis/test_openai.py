@@ -43,12 +43,13 @@ def test_the_chunks_joined_are_the_complete_translation(client: Client, text: st
     assert "".join(one["delta"].get("content", "") for one in choices) == complete
 
 
-@pytest.mark.parametrize(("limits", "status"), [({"most_characters": 9}, 413), ({"most_waiting": 2}, 429)])
+@pytest.mark.parametrize(("characters", "status"), [(9, 413), (100, 429)])
 def test_a_refused_stream_has_the_status_of_the_refusal(
-    german: Model, serving: Serving, limits: Mapping[str, int], status: int
+    german: Model, serving: Serving, monkeypatch: pytest.MonkeyPatch, characters: int, status: int
 ) -> None:
-    client = serving({"copies": german}, **limits)
-    client.service.waiting = 1 if status == 429 else 0
+    monkeypatch.setattr("nmt_cli.serving.service.MAX_CHARACTERS", characters)
+    client = serving({"copies": german}, most_waiting=2)
+    client.service.waiting = 1
     answer = client.post("/v1/chat/completions", chat("One dog. Two cats.", stream=True))
     assert answer.status == status
     assert answer.json()["error"]["type"] == "invalid_request_error"
