@@ -407,7 +407,8 @@ def setting_option(setting: str, *flags: str, **kwargs: Any) -> Callable[[Functi
 def with_settings(function: Function) -> Function:
     """Add the options --config, --set and --settings to a command. `typed_settings` returns their values."""
     file = click.option(
-        *("--config", "config_files"),
+        "--config",
+        "config_files",
         multiple=True,
         type=EXISTING_FILE,
         help="TOML file with settings. Repeatable.",

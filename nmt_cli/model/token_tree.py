@@ -54,6 +54,10 @@ class TokenTree:
         """N, the number of slots of a sentence."""
         return self.paths.shape[1]
 
+    def reserve_for(self, steps: int) -> None:
+        """Reserve nodes for `steps` steps at once from now on. All slots are rows if it is more than 1."""
+        self.ahead = steps
+
     def mask_nodes(self, rows_R: Tensor, heads: int, window: int) -> tuple[Tensor, Tensor]:
         """Add a new node to the path of each row, and return the indices of the new nodes, [R, H], and the
         nodes that each slot sees.

@@ -14,6 +14,7 @@ import yaml  # type: ignore[import-untyped]  # its types are a package of their 
 from nmt_cli.errors import UserError
 from nmt_cli.named_values import Values
 from nmt_cli.other_toolkits import toolkit_of_yaml
+from nmt_cli.training.config import BETA1
 
 Settings = Mapping[str, object]
 """Values of our settings by full name."""
@@ -244,8 +245,8 @@ def _tying(key: str, values: Values) -> Settings:
 
 def _adam(key: str, values: Values) -> Settings:
     numbers = _numbers(key, values)
-    if numbers[0] != 0.9:
-        raise values.error(f"{key} must begin with 0.9, the decay of gradients in nmt (got {numbers[0]})")
+    if numbers[0] != BETA1:
+        raise values.error(f"{key} must begin with {BETA1}, the decay of gradients in nmt (got {numbers[0]})")
     return dict(zip(("optimizer.beta2", "optimizer.epsilon"), numbers[1:], strict=False))
 
 

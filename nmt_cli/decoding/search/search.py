@@ -44,7 +44,7 @@ class Search:
         config, slots, device = self._config, self._config.slots, self._ensemble.device
         caches = self._ensemble.start([sentence.tokens for sentence in sentences], slots)
         for cache in caches:
-            cache.ahead = self._look_every
+            cache.reserve_for(self._look_every)
         lengths = [len(sentence.tokens) for sentence in sentences]
         limits = zip(config.caps(lengths, self._ensemble.longest), sentences, strict=True)
         # A prefix, placeholders and terms must fit, even if the settings allow fewer tokens.
