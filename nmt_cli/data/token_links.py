@@ -97,6 +97,7 @@ class TokenLinks:
         - `links`: the links between the words.
         """
         source, target = (
+            # Later tokens are too far away for a link.
             side.of(text, ids[: 1 << LINK_BITS])
             for side, text, ids in zip(self._sides, pair, tokens, strict=True)
         )

@@ -182,6 +182,7 @@ def usual_names(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         if theirs in tensors_by_name:
             tensors_by_name[ours] = tensors_by_name.pop(theirs)
     if BIAS in tensors_by_name:
+        # transformers stores it as a matrix of one row.
         tensors_by_name[BIAS] = tensors_by_name[BIAS].flatten()
     return tensors_by_name
 

@@ -85,6 +85,7 @@ def parents_made(path: Path) -> Iterator[None]:
     """Make the missing parents of `path`. After the block, remove those that are empty."""
     missing = [parent for parent in path.parents if not parent.exists()]
     try:
+        # The nearest parent is the first of `parents`, and can only be made last.
         for parent in reversed(missing):
             parent.mkdir(exist_ok=True)
         yield
@@ -180,6 +181,7 @@ def _lock(staging: Path, out: Path) -> int:
     lock = os.open(staging, os.O_RDONLY)
     try:
         take_lock(lock, staging.parent)
+        # The run that had the lock may have renamed its folder, which this descriptor then belongs to.
         if not staging.exists() or os.fstat(lock).st_ino != staging.stat().st_ino:
             raise BlockingIOError
     except BaseException as error:

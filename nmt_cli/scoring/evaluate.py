@@ -161,6 +161,7 @@ def _by_length(lines: Lines) -> list[tuple[tuple[int, int | None], list[int]]]:
     """Return the numbers of the lines of each range of lengths that occurs, with the bounds of the range."""
     numbers: list[list[int]] = [[] for _ in (*LENGTHS, None)]
     for number, line in enumerate(lines):
+        # A punctuation mark is a unit too, but not a word.
         words = sum(any(map(str.isalnum, line[start:end])) for start, end in units(line))
         numbers[bisect_left(LENGTHS, words)].append(number)
     bounds = zip((0, *(most + 1 for most in LENGTHS)), (*LENGTHS, None), strict=True)

@@ -12,6 +12,7 @@ from nmt_cli.translation.lines import Translation
 BOUNDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 """Upper bounds of the histogram buckets, in seconds."""
 
+# Rounded, because a bound is a label, and 0.1 * 3 is 0.30000000000000004.
 CONFIDENCES = tuple(round(0.1 * number, 1) for number in range(1, 11))
 """Upper bounds of the histogram of confidence."""
 

@@ -82,6 +82,7 @@ class Store:
 
     def file(self, name: str) -> bytes | None:
         """Return the content of a translated file, or None if there is no such file."""
+        # Another process may remove the file before it is read.
         with suppress(KeyError, FileNotFoundError):
             return self.remove_old_files()[name].read_bytes()
         return None

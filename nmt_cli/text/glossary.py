@@ -59,6 +59,7 @@ def read_terms(path: Path) -> Terms:
     file is not UTF-8.
     """
     try:
+        # Some programs write a byte-order mark, which is not a part of the first term.
         lines = path.read_bytes().decode("utf-8-sig").split("\n")
     except UnicodeDecodeError as error:
         number = error.object.count(b"\n", 0, error.start) + 1

@@ -79,6 +79,7 @@ def _followed(before: str, edits: Edits, after: str) -> Sequence[Sequence[int]]:
         return [[n] for n in range(len(old))]
     found: list[set[int]] = [set() for _ in old]
     kept_from = shift = 0
+    # An empty edit at the end, so that the text after the last one is followed too.
     for edit in (*edits, Edit(len(before), len(before), "")):
         for n in _touching(old, (kept_from, edit.start)):
             start, end = max(old[n][0], kept_from), min(old[n][1], edit.start)

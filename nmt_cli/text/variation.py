@@ -70,6 +70,7 @@ def changes(
         case "placeholders":
             for _ in range(random.choice(COUNTS)):
                 change = with_placeholder(pair, random, symbols, masks)
+                # The next placeholder is put into the text that has this one.
                 pair = change.of(pair)
                 yield change
 

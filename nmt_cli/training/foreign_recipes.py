@@ -203,8 +203,10 @@ def _text(file: Path) -> str:
 
 def _table(text: str, file: Path) -> Values:
     try:
+        # Unlike `load`, it runs no code that a file names.
         parsed = yaml.safe_load(text)
     except (yaml.YAMLError, RecursionError, ValueError) as error:
+        # The message of the library has several lines.
         problem = " ".join(str(error).split())[:200]
         raise UserError(f"{file} is not YAML: {problem}") from error
     return Values(parsed, lambda problem: UserError(f"{file}: {problem}. Correct the file."))
@@ -223,6 +225,7 @@ def _add(key: str, values: Values, result: Translated) -> None:
     """Add what a key of Marian means to `result`."""
     if key in SAME:
         value = values.found(key)
+        # A whole number stays one. true, which is an int in Python, is refused.
         result.settings[SAME[key]] = value if type(value) is int else values.number(key)
     elif key in STEPS:
         result.settings[STEPS[key]] = _updates(key, values)

@@ -144,6 +144,7 @@ def shown_run(run: Path, quiet: bool, silent: bool) -> Iterator[RunReporter]:
     live = Live(console=console, auto_refresh=False, redirect_stdout=False)
     reporter = LiveReporter(run, console, live)
     live.update(reporter.panel())
+    # The terminal may be closed at any moment, which must not stop training.
     with suppress(OSError):
         live.start()
     try:

@@ -80,6 +80,7 @@ def plan_shard(split: Split, config: BatchConfig, seed: int, epoch: int, number:
     if dropped:
         pairs, source, target = pairs[fits], source[fits], target[fits]
     noise = random_bits(len(pairs), seed, epoch, number, purpose=1)
+    # Each machine of a run plans for itself, so ties must be broken in the same way on all.
     order = np.argsort(length_key(source + target, noise), kind="stable")
     bounds = batch_bounds(sums(source[order]), sums(target[order]), config.tokens)
     # The batches are sorted by length, so shuffle them.

@@ -87,6 +87,7 @@ class Tally:
 
 
 def _rank(number: int) -> int:
+    # Cut to 64 bits, as the products of NumPy in `add_scores` are.
     return number * SPREAD & (1 << 64) - 1
 
 

@@ -47,6 +47,7 @@ def write_alignments(run: Run, tokenizers: Tokenizers, folder: Path, counts: Seq
     with LinksWriter(folder, TRAIN, WORD_LINKS) as of_words, LinksWriter(folder, TRAIN, LINKS) as of_tokens:
         for number, (pair, links) in enumerate(_linked(run, folder, sides, counts)):
             of_words.append([as_numbers(links)])
+            # Without end tokens, which have no links.
             tokens = [side.tokens[slice(*side.offsets[number : number + 2])][:-1] for side in sides]
             of_tokens.append([between_tokens.of(pair, tokens, links)])
 
@@ -61,6 +62,7 @@ def _linked(
         given = enumerate(lines, start=1) if (lines := _given(item)) else None
         for number, pair in islice(pairs, count):
             if given:
+                # The lines of pairs that were left out are skipped.
                 yield pair, _parsed(next(one for one in given if one[0] == numbers[number]), pair, item)
             else:
                 yield pair, aligner.links([_words(line) for line in pair]) if aligner else []
