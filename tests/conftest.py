@@ -77,7 +77,7 @@ SLOW = (
         "loss/test_gpu_row_losses.py",
         "model/pointwise/test_gpu_relu_and_dropout.py",
     ),
-    "decoding/search/test_search_on_a_gpu.py",
+    *("decoding/search/test_search_on_a_gpu.py", "model/kernels/"),
 )
 """Folders and files in which all tests are slow. Other slow tests have a mark."""
 
