@@ -1,4 +1,4 @@
-"""Check the documents: links lead to files, and commands use options that exist."""
+"""Check the documents: links lead to files and their sections, and commands use options that exist."""
 
 import re
 import shlex
@@ -15,6 +15,7 @@ from recipes.docs import address as repository
 
 ROOT = Path(nmt_cli.__file__).parent.parent
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
+ANCHOR = re.compile(r"\]\(((?!\w+:)[^)#\s]*)#([^)\s]+)\)")
 BLOCK = re.compile(r"^```[a-z]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
@@ -22,6 +23,14 @@ def documents() -> list[Path]:
     folders = (ROOT, *(ROOT / name for name in (".github", "nmt_cli", "recipes", "tests")))
     paths = [path for folder in folders[1:] for path in folder.rglob("*.md")]
     return sorted(path for path in [*ROOT.glob("*.md"), *paths] if "run" not in path.parts)
+
+
+def anchors(path: Path) -> set[str]:
+    """Return the anchors of a document: those of its headings, as hosts write them, and explicit ones."""
+    text = path.read_text(encoding="utf-8")
+    headings = re.findall(r"(?m)^#+ (.*)$", BLOCK.sub("", text))
+    names = [re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings]
+    return {*names, *re.findall(r'id="([^"]+)"', text)}
 
 
 def commands(text: str) -> Iterator[list[str]]:
@@ -48,10 +57,12 @@ def unknown_options(words: list[str]) -> list[str]:
 
 
 @pytest.mark.parametrize("path", documents(), ids=lambda path: str(path.relative_to(ROOT)))
-def test_links_lead_to_files_and_commands_have_these_options(path: Path) -> None:
+def test_links_lead_to_sections_of_files_and_commands_have_these_options(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     links = [link for link in LINK.findall(text) if "://" not in link and not link.startswith("mailto:")]
     assert [link for link in links if not (path.parent / link).exists()] == []
+    linked = [(path.parent / link if link else path, anchor) for link, anchor in ANCHOR.findall(text)]
+    assert [anchor for page, anchor in linked if page.suffix == ".md" and anchor not in anchors(page)] == []
     assert [unknown for words in commands(text) if (unknown := unknown_options(words))] == []
 
 
