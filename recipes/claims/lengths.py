@@ -13,6 +13,7 @@ It writes `lengths.svg` and the table in README.md. Runs that are in `results.js
 import argparse
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import product
 
@@ -61,16 +62,12 @@ def longer(pair: Pair) -> int:
 def measured(corpus: Corpus, kind: str, steps: int, seed: int) -> Values:
     """Train a model and return the perplexity of each group."""
     config = ModelConfig(
-        encoder_layers=2,
-        decoder_layers=2,
-        width=64,
-        feed_forward=128,
-        heads=2,
-        norm="pre",
-        tie="decoder",
-        longest=64,
-        positions="sinusoidal" if kind == "all lengths" else kind,  # type: ignore[arg-type]
+        encoder_layers=2, decoder_layers=2, width=64, feed_forward=128, heads=2, norm="pre", tie="decoder"
     )
+    if kind == "learned":
+        config = replace(config, positions="learned", longest=64)
+    elif kind in ("rotary", "relative"):
+        config = replace(config, positions=kind)  # type: ignore[arg-type]
     pairs = [pair for i, pair in enumerate(corpus.train) if i % HELD_OUT]
     if kind != "all lengths":
         pairs = [pair for pair in pairs if longer(pair) <= LONGEST]

@@ -89,7 +89,8 @@ def batches(pairs: Sequence[Pair], seed: int) -> Iterator[list[Pair]]:
                 groups.append(group)
                 group, tokens = [], 0
         draws.shuffle(groups)
-        yield from groups
+        # The rest of an epoch is left out, because a much smaller batch would have a noisier gradient.
+        yield from groups or [group]
 
 
 def loss_of(model: Transformer, pairs: Sequence[Pair]) -> Tensor:

@@ -158,3 +158,11 @@ def test_the_chosen_heads_attend_least_to_the_token_itself_and_to_the_end() -> N
     weights = torch.zeros(3, 3, 3)
     weights[0, 1, 1], weights[1, 1, 0], weights[2, 1, 2] = 1.0, 1.0, 0.5
     assert figures.chosen_heads(weights, 1) == [1, 2]
+
+
+@pytest.mark.parametrize("kind", lengths.KINDS)
+def test_each_kind_of_positions_is_trained_on_short_pairs_and_scored_on_all(kind: str) -> None:
+    words = Vocabulary(("</s>", "<unk>", "a"), end=0, start=0, unknown=1)
+    pairs: list[Pair] = [([2] * (count % 41 + 1), [2] * (count % 41) + [0]) for count in range(410)]
+    values = lengths.measured(Corpus(pairs, pairs[:5], words, words), kind, steps=1, seed=1)
+    assert all(value > 1 for value in values.values()) and len(values) == len(lengths.GROUPS)
