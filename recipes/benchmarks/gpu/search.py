@@ -1,6 +1,6 @@
 """Time beam search from ids to ids with a trained model, ours or CTranslate2's.
 
-python -m recipes.benchmarks.gpu.search OUT.json MODEL nmt|ctranslate2     needs NMT_DATA
+python -m recipes.benchmarks.gpu.search OUT.json MODEL nmt|ctranslate2     with NMT_DATA also on Multi30k
 """
 
 import importlib
@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from copy import deepcopy
 from functools import partial
+from os import environ
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,9 @@ def main(out: Path, model: Path, kind: str, sentences: int) -> None:
     """Measure, and write OUT after each run."""
     read = read_model(find_model(model))
     tokenizers = read.identity.tokenizers
-    texts = {text.name: text.sources for text in (multi30k(tokenizers, 1000), wmt_like(tokenizers, 500))}
+    has_multi30k = Path(environ.get("NMT_DATA", ""), "multi30k").exists()
+    chosen = [*([multi30k(tokenizers, 1000)] if has_multi30k else []), wmt_like(tokenizers, 500)]
+    texts = {text.name: text.sources for text in chosen}
     result: dict[str, Any] = {"kind": kind, "runs": []}
     for name, translate in (ours if kind == "nmt" else ctranslate2)(read.transformer):
         for text, sources in texts.items():
