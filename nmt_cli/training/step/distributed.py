@@ -164,11 +164,17 @@ class Group:
                 self._patient = dist.new_group(backend="gloo", timeout=self._patience)
                 self.busy("starting")
 
-    def sum(self, tensor: Tensor) -> None:
-        """Sum `tensor` over all ranks, in place. With a single process, do nothing."""
+    def sum(self, tensor: Tensor, sent_as: torch.dtype | None = None) -> None:
+        """Sum `tensor` over all ranks, in place. With a single process, do nothing.
+
+        The ranks send it in the dtype `sent_as`, by default its own. All of them get the same bits.
+        """
         if self.process.world > 1:
+            message = tensor.to(sent_as or tensor.dtype)
             with self._in_contact():
-                dist.all_reduce(tensor)
+                dist.all_reduce(message)
+            if message is not tensor:
+                tensor.copy_(message)
 
     def share_first(self, tensors: Iterable[Tensor]) -> None:
         """Copy the values of the first rank's `tensors` to the tensors of all ranks, in place."""

@@ -148,7 +148,11 @@ class Trainer:
         """
         self._add_gradients(number, batch, loader)
         # Norm and losses are sums over all ranks, so all ranks leave out the same steps.
-        self.group.sum(self.gradients.all)
+        if self.config.training.gradient_sums == "bf16":
+            self.group.sum(self.gradients.flat, torch.bfloat16)
+            self.group.sum(self.gradients.losses)  # bf16 would round a loss of 100,000 by hundreds
+        else:
+            self.group.sum(self.gradients.all)
         losses, norm = self.gradients.losses, self.gradients.flat.norm() / self.scale.scale
         bad = (~(norm.isfinite() & losses.isfinite().all())).float()
         self._update(rate, norm, bad)

@@ -253,6 +253,28 @@ def test_a_machine_whose_name_is_its_own_address_is_told_from_a_slow_rank(
 
 
 @in_processes
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+def test_sums_in_bf16_are_rounded_and_equal_on_all_ranks(ranks: int) -> None:
+    numbers = torch.randn(ranks, 1000, generator=torch.Generator().manual_seed(1))
+    exact = numbers.double().sum(0)
+
+    def work(group: Group) -> None:
+        own, whole = numbers[group.process.rank].clone(), numbers[group.process.rank].clone()
+        group.sum(own, torch.bfloat16)
+        group.sum(whole)
+        if own.dtype != torch.float32 or not all(torch.equal(own, other) for other in group.gather(own)):
+            raise UserError("the ranks have different sums")
+        # A number is rounded before each of its additions.
+        allowed = ranks * 2.0**-8 * numbers.abs().sum(0)
+        if ((own - exact).abs() > allowed).any() or ((whole - exact).abs() > 1e-5).any():
+            raise UserError(f"off by {(own - exact).abs().max()} and {(whole - exact).abs().max()}")
+        if torch.equal(own, whole):
+            raise UserError("the sums are not rounded")
+
+    assert errors_of(*[work] * ranks) == [""] * ranks
+
+
+@in_processes
 def test_a_rank_may_be_busy_for_longer_than_the_timeout_before_a_meeting() -> None:
     def busy(group: Group) -> None:
         group.busy("saving")
