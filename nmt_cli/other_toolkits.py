@@ -4,6 +4,7 @@ An answer is a sentence about a name that has no counterpart of the same meaning
 """
 
 import re
+import shlex
 import tomllib
 from collections.abc import Collection, Mapping
 from difflib import get_close_matches
@@ -14,6 +15,10 @@ from typing import Any
 
 YAML_KEY = re.compile(r"^\s*(?:- )?([\w-]+):(?:\s|$)", re.MULTILINE)
 TOML_LINE = re.compile(r"^\s*(?:\[.+\]|[\w.-]+\s*=.*)$", re.MULTILINE)
+
+
+REAL_SHARE = 0.88
+"""Fraction of real tokens among fairseq's padded ones, measured on Multi30k with `--max-tokens 4096`."""
 
 
 @cache
@@ -50,7 +55,38 @@ def not_here(name: str, own_names: Collection[str], value: str = "") -> str | No
     """Return the answer for the option `name` to a command with the flags and settings `own_names`, or None.
     `value` is the user's value."""
     answers = (_answer(form, own_names) for form in _forms(name, value))
-    return next(filter(None, answers), None)
+    answer = next(filter(None, answers), None)
+    return answer and answer.replace("{value}", shlex.quote(value))
+
+
+def note_on(suggestion: str) -> str | None:
+    """Return what a user must know about `suggestion`, a result of `named_here`, or None."""
+    note: str | None = table()["notes"].get(suggestion)
+    return note
+
+
+def first_batch_size(options: Mapping[str, str]) -> str | None:
+    """Return a sentence with a value of `--batch-tokens` to begin with, or None. `options` has the values of
+    the user's options of another toolkit by name.
+
+    fairseq's `--max-tokens` counts the padded tokens of one GPU in one of `--update-freq` parts of a step.
+    Marian's `--mini-batch-words` counts real tokens, of all GPUs if they update together.
+    """
+    sizes = {_plain(name): int(value) for name, value in options.items() if value.isdecimal()}
+    if words := sizes.get("mini_batch_words"):
+        return (
+            f"Begin with --batch-tokens {words}. Without --sync-sgd, also see nmt help from-other-toolkits."
+        )
+    if not (padded := sizes.get("max_tokens")):
+        return None
+    parts = sizes.get("update_freq") or 1
+    # Two digits, because the share varies with the text.
+    real = float(f"{padded * parts * REAL_SHARE:.1e}")
+    shown = f"{padded:,} x {parts}" if parts > 1 else f"{padded:,}"
+    return (
+        f"Begin with --batch-tokens {max(real, 1):.0f}, times the number of GPUs: {shown} padded tokens are "
+        "about as many real ones."
+    )
 
 
 def value_here(name: str, value: str) -> str | None:

@@ -100,6 +100,27 @@ def test_no_name_in_the_table_hides_a_name_of_a_command() -> None:
         assert not hidden, command
 
 
+def test_every_note_belongs_to_a_suggestion() -> None:
+    assert {*table()["notes"]} <= {*table()["options"]}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "translate m --max-tokens 4096",
+        "train --max-tokens many --update-freq 8",
+        "train --max-tokens 0",
+        "train --update-freq 8",
+        "train --batch-size 64",
+    ],
+)
+def test_only_a_number_of_tokens_in_training_gets_a_batch_size(words: str) -> None:
+    command, *options = words.split()
+    with pytest.raises(click.UsageError) as caught:
+        group.commands[command].make_context(command, options)
+    assert "Begin with" not in caught.value.message
+
+
 def test_all_answers_belong_to_a_command() -> None:
     assert all(any(owner in own for own in own_names().values()) for owner in table()["answers"])
 
@@ -177,7 +198,13 @@ def test_an_option_named_like_a_setting_suggests_it(command: str) -> None:
         ),
         (
             "train --optimizer adam --weight-decay 0.1",
-            "--set optimizer.kind=adamw --set optimizer.weight_decay=0.1?",
+            "Error: No such option '--optimizer', '--weight-decay': did you mean --set optimizer.kind=adamw "
+            "--set optimizer.weight_decay=0.1?\n",
+        ),
+        (
+            "train --weight-decay 0.1 --optimizer adam",
+            "Error: No such option '--weight-decay', '--optimizer': did you mean --set optimizer.kind=adamw "
+            "--set optimizer.weight_decay=0.1?\n",
         ),
         (
             "train --optimizer muon --weight-decay 0.1",
@@ -204,7 +231,11 @@ def test_an_option_named_like_a_setting_suggests_it(command: str) -> None:
         ("train --transformer-postprocess dan", "did you mean --set model.norm=post?"),
         ("train --transformer-preprocess n", "did you mean --set model.norm=pre?"),
         ("train --layer-norm rms", "did you mean --set model.norm_kind=rms?"),
-        ("train --guided-alignment a.align", "nmt preprocess --set 'corpus.alignments=[\"FILE\"]' reads it"),
+        (
+            "train --guided-alignment a.align",
+            "nmt preprocess --set 'corpus.alignments=[\"FILE\"]' reads links of words, not of subwords. "
+            "corpus.align=true makes them",
+        ),
         ("train --exponential-smoothing", "for 1e-4, --set optimizer.ema=0.9999."),
         ("train --model m.npz", ": give a folder for the run to --out."),
         ("train --task translation", ": is the default: nmt train trains translation."),
@@ -245,6 +276,30 @@ def test_an_option_named_like_a_setting_suggests_it(command: str) -> None:
         ("train --d_model 512", "did you mean --set model.width=512?"),
         ("train --reset-optimizer", "--init-from RUN --out NEW."),
         ("train --patience", "did you mean --set validation.patience=N?"),
+        ("train --patience 10", "add --validate-every N, with the steps of an epoch that --dry-run prints."),
+        ("train --early-stopping 10", "They compare BLEU. For the loss, add --set validation.metric=nll."),
+        (
+            "train --keep-last-epochs 5",
+            "did you mean --set checkpoints.keep_last=5? nmt saves by minutes: add --save-every N, with the "
+            "steps of an epoch that --dry-run prints.",
+        ),
+        ("train --finetune-from-model old", "did you mean --init-from old?"),
+        (
+            "train --finetune-from-model 'my old.pt'",
+            ": import it first, then begin with its weights: nmt import 'my old.pt' --out old, and nmt train "
+            "--init-from old.",
+        ),
+        ("train --pretrained-model m.npz", "nmt import m.npz --out old, and nmt train --init-from old."),
+        (
+            "train --max-tokens 4096 --update-freq 8",
+            " Begin with --batch-tokens 29000, times the number of GPUs: 4,096 x 8 padded tokens are about "
+            "as many real ones.",
+        ),
+        (
+            "train --max-tokens 4096",
+            " Begin with --batch-tokens 3600, times the number of GPUs: 4,096 padded",
+        ),
+        ("train --mini-batch-words 9000 --optimizer-delay 2", " Begin with --batch-tokens 9000. Without"),
         ("train --max-step 9", "did you mean --max-steps?"),
         ("train --layerdrop 0.1", "not available: nmt drops no layers."),
         ("translate m --lenpen 0.6", "did you mean --set search.length_rule=power --length-penalty 0.6?"),
@@ -293,7 +348,7 @@ def test_an_option_named_like_a_setting_suggests_it(command: str) -> None:
     ],
 )
 def test_names_of_other_toolkits_get_suggestions(nmt: Run, words: str, expected: str) -> None:
-    result = nmt(*words.split())
+    result = nmt(*shlex.split(words))
     assert (result.returncode, result.stdout) == (2, "")
     assert expected in result.stderr
 

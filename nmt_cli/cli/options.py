@@ -27,7 +27,7 @@ from nmt_cli.config import (
     resolved,
 )
 from nmt_cli.errors import UserError, does_not_exist, printable
-from nmt_cli.other_toolkits import named_here, not_here, value_here
+from nmt_cli.other_toolkits import first_batch_size, named_here, not_here, note_on, value_here
 from nmt_cli.removed_settings import REMOVED, removed_like
 from nmt_cli.setting_values import Bounds, Entry, shown, spelt_like, toml_literal
 
@@ -136,6 +136,9 @@ class DeviceType(click.ParamType[str]):
 
 DEVICE, DEVICES = DeviceType(), "[auto|cpu|cuda|cuda:N]"
 
+ASSIGNMENT = re.compile(r"--set '?([\w.]+)=([^\s?']+)")
+"""A setting and its value in a suggestion."""
+
 NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
 NUMBERS = re.compile(r"[-+\d.eE,:()\[\] ]+")
 """Numbers as other toolkits write several of them: "(0.9, 0.98)", "0.9,0.98", "6:6"."""
@@ -175,11 +178,15 @@ class Command(click.Command):
             for suggestion in named_here(option, names, value):
                 if suggestion in settings:
                     given[suggestion] = _own_value(settings[suggestion], value)
+        hints = [self._hint(option, values, names, given) for _, option, values in unknown]
         options: dict[str, list[str]] = {}
-        for named, option, values in unknown:
-            options.setdefault(self._hint(option, values, names, given), []).append(f"'{named}'")
+        for (named, _, _), hint in zip(unknown, hints, strict=True):
+            options.setdefault(_overruling(hint, hints) or hint, []).append(f"'{named}'")
         for hint, shown_options in options.items():
             yield f"No such option {', '.join(shown_options)}{hint}"
+        if "--batch-tokens" in flags:
+            sizes = {option: next(iter(values), "") for _, option, values in unknown}
+            yield from filter(None, [first_batch_size(sizes)])
 
     def _unknown_options(self, ctx: click.Context, words: list[str]) -> Iterator[tuple[str, str, list[str]]]:
         """Yield each unknown option in `words` as click names it and as it was typed, and the words after it.
@@ -212,15 +219,16 @@ class Command(click.Command):
             return f": {removed} was removed: {REMOVED[removed].now}."
         flags = [name for name in names if name.startswith("--")]
         similar = similar or get_close_matches(option, flags, n=1, cutoff=0.75)
-        suggestions, problems = [], []
+        suggestions, remarks = [], []
         for name in similar:
             if name.startswith("--"):
                 suggestions.append(self._typed_option(name, value))
             else:
                 suggested, problem = self._typed_settings(name, values, given)
                 suggestions.append(suggested)
-                problems.append(f" {problem}." if problem else "")
-        return f": did you mean {' or '.join(suggestions)}?{''.join(problems)}" if suggestions else "."
+                remarks.append(f" {problem}." if problem else "")
+            remarks.append(f" {note}" if (note := note_on(name)) else "")
+        return f": did you mean {' or '.join(suggestions)}?{''.join(remarks)}" if suggestions else "."
 
     def _typed_option(self, suggestion: str, value: str) -> str:
         """Return `suggestion`, an option and perhaps a choice, with the user's `value` if that is a choice.
@@ -435,6 +443,17 @@ def _own_value(setting: Setting, value: str) -> str:
         return f"[{value}]" if setting.takes else toml_literal(value.split(","))
     choices = setting.takes.split(" | ")
     return value_here(setting.name, value) or spelt_like(value, choices) or value
+
+
+def _overruling(hint: str, hints: list[str]) -> str | None:
+    """Return the one of `hints` that assigns all settings of `hint` other values, and further settings, or
+    None. So weight decay, which needs optimizer.kind=adamw, overrules --optimizer adam."""
+    own = dict(ASSIGNMENT.findall(hint))
+    for other in hints:
+        theirs = dict(ASSIGNMENT.findall(other))
+        if own and own.keys() < theirs.keys() and all(theirs[name] != own[name] for name in own):
+            return other
+    return None
 
 
 def _example(setting: Setting) -> str:
