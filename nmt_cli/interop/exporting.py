@@ -9,6 +9,7 @@ from nmt_cli.checkpoints.model_folder import LoadedModel
 from nmt_cli.errors import UserError
 from nmt_cli.interop import argos, bergamot, ctranslate2, huggingface, marian
 from nmt_cli.interop.conventions import package, text_losses
+from nmt_cli.interop.foreign import UNTOUCHED
 from nmt_cli.runtime.atomic import folder_written_whole
 from nmt_cli.runtime.devices import Precision
 from nmt_cli.text.tokenizers import Tokenizers
@@ -105,6 +106,9 @@ def export(
     if lost := losses(model, form):
         others = " or ".join(other for other in TOOLKITS if not losses(model, other))
         remedy = f"Use --format {others}" if others else "Train with --preset marian-base"
+        # Both rules of sinusoids fit the weights of an OPUS-MT model. The user chose at the import.
+        if lost == ["model.positions is sinusoidal"] and model.identity.tokenizers.recipe.text == UNTOUCHED:
+            remedy += ", or import the original model again with --positions marian"
         raise UserError(f"{toolkit.NAME} does not support this model: {', '.join(lost)}. {remedy}.")
     if precision not in toolkit.PRECISIONS:
         supported = " or ".join(toolkit.PRECISIONS)

@@ -87,7 +87,7 @@ def read(path: Path, options: ImportOptions) -> Foreign:
         raise UserError(f"{file} is not a checkpoint of fairseq. Name a checkpoint that fairseq wrote.")
     tensors = {str(name): value for name, value in checkpoint["model"].items() if isinstance(value, Tensor)}
     settings, folder = _settings(checkpoint, file), file.parent
-    pair = options.languages(settings.text("source_lang", ""), settings.text("target_lang", ""), folder)
+    pair = options.languages(settings.text("source_lang", ""), settings.text("target_lang", ""), file)
     tensors = common_tensors(tensors, _usual_names, str(file))
     config = _config(settings, tensors)
     tokenizers = _tokenizers(folder, pair)

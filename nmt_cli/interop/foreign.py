@@ -61,21 +61,25 @@ class ImportOptions:
     target_lang: str | None = None
     positions: PositionRule | None = None
 
-    def languages(self, source: str, target: str, folder: Path) -> tuple[str, str]:
-        """Return the source and the target language. Raise `UserError`, which names `folder`, if one is
+    def languages(self, source: str, target: str, path: Path) -> tuple[str, str]:
+        """Return the source and the target language. Raise `UserError`, which names `path`, if one is
         unknown.
 
-        Each is the first of these that is there: the option, the model's own `source` or `target`, and the
-        language in the name of `folder` or of one of its next two parents. A model that was downloaded from
-        the Hub has its name there.
+        source, target: the languages that the model records, or "".
+        path: the file or folder of the model.
+
+        Each language is the first of these that is there: the option, the one that the model records, and the
+        one in the name of the model's folder or of one of its next two parents. A model that was downloaded
+        from the Hub has its name there.
         """
-        own, *parents = folder.resolve(), *folder.resolve().parents[:2]
+        folder = (path.parent if path.is_file() else path).resolve()
+        own, *parents = folder, *folder.parents[:2]
         # A parent such as my-old is more often not a pair of languages.
         names = [own.name, *(path.name for path in parents if path.name.count("-") > 1)]
         pair = next((match.groups() for match in map(PAIR.fullmatch, names) if match), ("", ""))
         languages = self.source_lang or source or pair[0], self.target_lang or target or pair[1]
         if not languages[0] or not languages[1]:
-            raise UserError(f"{folder} does not record its languages. Add --source-lang and --target-lang.")
+            raise UserError(f"{path} does not record its languages. Add --source-lang and --target-lang.")
         return languages
 
 

@@ -152,7 +152,7 @@ def _read(path: Path, options: ImportOptions) -> Foreign:
     if found := next(filter(Path.is_file, candidates), None):
         decoder |= marian_yaml.settings(read_ordinary(found).decode(errors="replace"), str(found))
     named = LANGUAGES.fullmatch(file.name)
-    languages = options.languages(named[1] if named else "", named[2] if named else "", file.parent)
+    languages = options.languages(named[1] if named else "", named[2] if named else "", file)
     files = _vocabulary_files(file.parent, decoder)
     rows = {"source": len(tensors.get(SOURCE, tensors[OUTPUT])), "target": len(tensors[OUTPUT])}
     sides: dict[Side, Vocabulary] = {side: _vocabulary(files[side], rows[side]) for side in SIDES}

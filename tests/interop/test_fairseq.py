@@ -3,6 +3,7 @@
 import argparse
 import collections
 import enum
+import re
 import sys
 import types
 from pathlib import Path
@@ -192,6 +193,15 @@ def test_odd_settings_are_refused_by_name(tmp_path: Path, name: str, value: obje
     args = argparse.Namespace(**{**settings(), name: value})
     folder_of(tmp_path / "theirs", {"args": args, "model": fairseqs_tensors(m2m100())}, True)
     assert_refused(tmp_path / "theirs", f"{name} (is|must be) ")
+
+
+def test_a_checkpoint_without_languages_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    args = argparse.Namespace(**{**settings(), "source_lang": None, "target_lang": None})
+    folder_of(tmp_path / "theirs", {"args": args, "model": fairseqs_tensors(m2m100())}, True)
+    (tmp_path / "theirs" / "below").mkdir()
+    monkeypatch.chdir(tmp_path / "theirs" / "below")
+    (file,) = Path("..").glob("*.pt")
+    assert_refused(file, rf"^{re.escape(str(file))} does not record its languages")
 
 
 @pytest.mark.parametrize(("name", "value"), [("encoder_langtok", "src"), ("decoder_langtok", True)])

@@ -16,7 +16,8 @@ import pytest
 import torch
 
 from nmt_cli.checkpoints.model_folder import LoadedModel, read_model, weights
-from nmt_cli.interop.exporting import export
+from nmt_cli.errors import UserError
+from nmt_cli.interop.exporting import export, losses
 from nmt_cli.interop.foreign import ImportOptions, write
 from nmt_cli.interop.importing import read
 from nmt_cli.interop.weights import channel_order
@@ -64,6 +65,17 @@ def faithful(theirs: "tuple[Path, MarianMTModel]") -> LoadedModel:
     out = theirs[0].parent / "ours"
     write(read(str(theirs[0]), ImportOptions(positions="marian")), out)
     return read_model(out)
+
+
+def test_positions_of_transformers_are_refused_with_the_import_that_marian_supports(
+    theirs: "tuple[Path, MarianMTModel]", faithful: LoadedModel, tmp_path: Path
+) -> None:
+    write(read(str(theirs[0]), ImportOptions()), tmp_path / "ours")
+    with pytest.raises(UserError) as error:
+        export(read_model(tmp_path / "ours"), "marian", tmp_path / "npz")
+    assert "model.positions is sinusoidal. Use --format" in error.value.message
+    assert "or import the original model again with --positions marian." in error.value.message
+    assert losses(faithful, "marian") == []
 
 
 @pytest.fixture
