@@ -11,10 +11,12 @@ from xml.etree import ElementTree
 import pytest
 import torch
 
+from nmt_cli.config import read
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.cost import parameters
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.text.vocabulary import Vocabulary
+from nmt_cli.training.config import TrainConfig
 from recipes.table3 import results
 from tests.recipes.conftest import Recipe
 
@@ -248,3 +250,13 @@ def test_a_setting_that_an_old_result_lacks_counts_as_its_default() -> None:
 def test_sweeps_of_different_sizes_have_separate_tables() -> None:
     text = results.table([{**result("base"), "factor": 4}, result("base")])
     assert text.count("| row | seeds |") == 2
+
+
+@pytest.mark.parametrize("row", [row for row in results.ROWS if row != "big"])
+def test_the_post_norm_sweep_trains_the_model_of_the_preset_with_divided_widths(row: str) -> None:
+    preset = PRESETS / "vaswani2017-base.toml"
+    own = [f"{name}={value}" for name, value in results.settings(row, 4).items()]
+    model = read(TrainConfig, results.HERE / "multi30k-post.toml", own, preset=preset).model
+    of_preset = read(TrainConfig, preset=preset).model
+    assert (model.norm, model.init) == (of_preset.norm, of_preset.init) == ("post", "smaller")
+    assert model.width * 4 in (256, 512, 1024)
