@@ -76,14 +76,14 @@ def attend_projected(
         batch += [k.segments, k.positions]
     causal, window, drop, seed, _ = options
     if torch.is_grad_enabled():
-        out_THV: Tensor = _Attention.apply(
+        out_THV: Tensor = _FusedAttention.apply(
             heads, len(batch), (causal, window, drop), seed, *batch, *projections
         )
         return out_THV
     return torch.ops.nmt.attend(projections, heads, batch, causal, window, drop, seed)[0]
 
 
-class _Attention(torch.autograd.Function):
+class _FusedAttention(torch.autograd.Function):
     """The two operators as a differentiable function.
 
     With `register_autograd` instead, PyTorch's own wrappers took the host 290 of 474 us for both passes.

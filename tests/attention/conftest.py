@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
@@ -87,10 +88,25 @@ def differentiate() -> Callable[..., list[Tensor]]:
     return run
 
 
-@pytest.fixture
-def streaming_only(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """During the test, compute segments of any length by streaming."""
+@pytest.fixture(autouse=True)
+def _unplanned() -> None:
+    """Forget the plans of earlier tests, which may have had other limits."""
+    if find_spec("triton"):
+        from nmt_cli.attention import gpu_attention
+
+        gpu_attention._kept.cache_clear()
+
+
+def stream_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From now on, compute segments of any length in blocks."""
     from nmt_cli.attention import gpu_attention
 
     monkeypatch.setattr(gpu_attention, "LARGEST_TILE", 0)
+    gpu_attention._kept.cache_clear()
+
+
+@pytest.fixture
+def streaming_only(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """During the test, compute segments of any length in blocks."""
+    stream_all(monkeypatch)
     yield

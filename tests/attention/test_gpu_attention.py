@@ -12,7 +12,7 @@ from nmt_cli.attention.attention_options import Options
 from nmt_cli.attention.groups import Groups, grouped, groups_of
 from nmt_cli.attention.projections import Heads
 from nmt_cli.ragged import Layout
-from tests.attention.conftest import Batch, Differentiate, MakeBatch, fused_attend
+from tests.attention.conftest import Batch, Differentiate, MakeBatch, fused_attend, stream_all
 from tests.launches import Operations
 
 DTYPES = [torch.float32, torch.float16]
@@ -174,7 +174,7 @@ def test_one_tile_and_streaming_give_the_same_results(
     batch = random_ragged([100, 3], heads=1, dtype=torch.float16, device=device)
     tile = differentiate(fused_attend, batch, seed=seed, **settings)
     assert gpu_attention.plan(groups_of(batch[1], batch[1]).counts.tolist(), 16, 2, PLENTY)[1] is None
-    monkeypatch.setattr(gpu_attention, "LARGEST_TILE", 0)
+    stream_all(monkeypatch)
     assert gpu_attention.plan(groups_of(batch[1], batch[1]).counts.tolist(), 16, 2, PLENTY)[0] == []
     streamed = differentiate(fused_attend, batch, seed=seed, **settings)
     exact = differentiate(plain_attention.attend, batch, torch.float64, seed=seed, **settings)
@@ -233,7 +233,7 @@ def test_a_query_without_keys_has_zeros_as_output_and_gradients(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     if path == "streaming":
-        monkeypatch.setattr(gpu_attention, "LARGEST_TILE", 0)
+        stream_all(monkeypatch)
     batch = random_ragged(queries, keys, dtype=torch.float32, device=device)
     for result in differentiate(fused_attend, batch):
         assert torch.equal(result, torch.zeros_like(result))
@@ -244,7 +244,7 @@ def test_views_of_a_packed_projection_give_the_same_bits_as_copies(
     path: str, device: str, differentiate: Differentiate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if path == "streaming":
-        monkeypatch.setattr(gpu_attention, "LARGEST_TILE", 0)
+        stream_all(monkeypatch)
     layout = Layout.of([3, 20]).to(device)
     packed = torch.randn(23, 3, 2, 8, generator=torch.Generator().manual_seed(1)).to(device)
     views = [packed[:, 0], packed[:, 1], packed.transpose(2, 3)[:, 2].contiguous().transpose(1, 2)]
@@ -290,6 +290,22 @@ def test_nothing_groups_a_batch_of_pairs_while_attending(
     assert out.shape == (7, 2, 8)
     own = gpu_attention.attend_projected([torch.cat([both, both[:, :16]], 1)], heads, source, source)
     assert own.shape == (12, 2, 8)
+
+
+def test_all_layers_of_a_kind_share_the_plan_of_a_batch(
+    device: str, random_ragged: MakeBatch, differentiate: Differentiate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan, planned = gpu_attention.plan, list[bool]()
+
+    def counted(*arguments: Any) -> Any:
+        planned.append(True)
+        return plan(*arguments)
+
+    monkeypatch.setattr(gpu_attention, "plan", counted)
+    batch = random_ragged([3, 4], dtype=torch.float32, device=device)
+    for causal in (False, True, False, True):
+        differentiate(fused_attend, batch, causal=causal)
+    assert len(planned) == 2
 
 
 def test_the_operators_keep_the_promises_of_custom_operators(
