@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Measure what only a GPU can tell, in a call of 540 s and one of 200 s. The machine needs no internet.
 #
-# First, with internet, in the root of a checkout. This makes .gpu/ with wheels and a dataset, 21 MB:
+# First, with internet, in the root of a checkout. This makes .gpu/, 35 MB: wheels, a dataset and kernels.
 #     recipes/benchmarks/gpu/nine_minutes.sh prepare
 # Then on the machine with the GPU, in a copy of the checkout. .gpu/ is ignored by git, so copy it too. OUT names
 # the folder for the results, which are in one file, results.tar, written again after each part:
@@ -26,6 +26,8 @@ prepare() {
     grep -qx '/.gpu/' .git/info/exclude || echo '/.gpu/' >> .git/info/exclude
     "${get[@]}" -d .gpu/wheels sacremoses subword-nmt mock backports.zstd 'sentencepiece>=0.2.3' || exit 1
     "$python" -m $bench.gpu.dataset .gpu || exit 1
+    # Used if this Triton has the version of the GPU's machine.
+    TRITON_CACHE_DIR=$here/triton "$python" -m $bench.gpu.stubs
     git rev-parse HEAD > .gpu/revision
     du -sm .gpu
 }
@@ -44,6 +46,7 @@ setup() { # CALL SECONDS
     mkdir -p "$OUT" "$results"
     # Both calls and all parts share one cache of each compiler.
     export TORCHINDUCTOR_CACHE_DIR=/tmp/inductor TRITON_CACHE_DIR=/tmp/triton PYTHONPATH=/tmp/site:$PWD
+    [ -d /tmp/triton ] || cp -r "$here/triton" /tmp/triton 2> /dev/null
     log=$results/call-$1.log
     echo "revision $(cat "$here/revision" 2>/dev/null || git rev-parse HEAD), $(date -u +%FT%TZ), $(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader)" | tee "$log"
 }
@@ -114,5 +117,5 @@ case ${1:-} in
     keep) keep "${@:2}" ;;
     1) setup 1 540 && call_1 && "$python" -m $bench.gpu.report "$results" && pack ;;
     2) setup 2 200 && call_2 && "$python" -m $bench.gpu.report "$results" && pack ;;
-    *) sed -n '2,15p' "$0" && exit 2 ;;
+    *) sed -n '2,13p' "$0" && exit 2 ;;
 esac
