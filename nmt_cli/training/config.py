@@ -169,7 +169,7 @@ class TrainingConfig(Section):
     log_every: int = setting(100, Bounds(least=1))
     """Steps between progress lines. log.jsonl has every step."""
 
-    gradient_sums: Literal["fp32", "bf16"] = setting("fp32")
+    gradient_sums: Literal["fp32", "bf16"] = "fp32"
     """Format in which processes send each other gradients. bf16 halves the time, which is long between GPUs
     without NVLink, and rounds sums to 8 bits."""
 
