@@ -179,7 +179,7 @@ def portable(error: BaseException) -> BaseException:
 def obey_parent() -> None:
     """Let this child process end on SIGTERM, without a traceback, and when its parent ends."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    # Both signals were blocked by `_signals_held`. Ctrl-C stays blocked.
+    # It was blocked by `_signals_held`. Ctrl-C and SIGHUP stay blocked.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
     if parent := multiprocessing.parent_process():
         threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
@@ -194,8 +194,11 @@ def _end_with(sentinel: int) -> None:
 
 @contextmanager
 def _signals_held() -> Iterator[None]:
-    """Block SIGINT and SIGTERM while a child is started, so that Ctrl-C later reaches the parent only."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    """Block SIGINT, SIGHUP and SIGTERM while a child is started.
+
+    The child keeps the first two blocked. So Ctrl-C, or the end of the terminal, reaches the parent only.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGHUP, signal.SIGTERM})
     try:
         yield
     finally:

@@ -41,7 +41,8 @@ SWITCH_SECONDS = 0.0005
 THREAD_SECONDS = 5.0
 """Time for threads to end after the last request, in seconds."""
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""The signals that end the server. The terminal sends SIGHUP when it is closed."""
 
 
 def serve(
@@ -57,9 +58,10 @@ def serve(
     keys: the accepted API keys.
     notify: receives a line at the start, at a signal and at the end.
 
-    Connections are accepted once the loaded models are ready. After SIGINT or SIGTERM, accepted requests are
-    answered first. A second signal ends the process at once. Raise `UserError` for an address or a folder
-    that cannot be used, and for two models of one direction.
+    Connections are accepted once the loaded models are ready. After one of `SIGNALS`, accepted requests are
+    answered first. A second signal ends the process at once. SIGHUP never does, and has no effect if it was
+    ignored at the start, as by nohup. Raise `UserError` for an address or a folder that cannot be used, and
+    for two models of one direction.
     """
     directions = Directions(models, config.pivot)
     for served in models.values():
@@ -77,7 +79,8 @@ def serve(
         pairs = ", ".join(dict.fromkeys(one.name for one in directions.named.values()))
         notify(f"{pairs} at http://{f'[{host}]' if ':' in host else host}:{port}/ (Ctrl-C to stop)")
         asyncio.run(_serve(app, listening, config.most_seconds, notify))
-        notify(f"{app.answered:,} requests were answered.")
+        with suppress(OSError):
+            notify(f"{app.answered:,} requests were answered.")
 
 
 class _Server(uvicorn.Server):
@@ -150,14 +153,18 @@ async def _serve(
 
     def end(number: signal.Signals) -> None:
         if server.should_exit:
+            if number == signal.SIGHUP:  # a shell and its terminal may both send it
+                return
             os._exit(EXIT_CODES[number])  # the workers notice and end too
         server.should_exit = True
-        notify("ending once the accepted requests are answered. A second signal ends at once.")
+        with suppress(OSError):  # after SIGHUP, the terminal may be gone
+            notify("ending once the accepted requests are answered. A second signal ends at once.")
 
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(report.of_loop)
     for number in SIGNALS:
-        loop.add_signal_handler(number, end, number)
+        if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
+            loop.add_signal_handler(number, end, number)
     await server.serve([listening])
     # No request is left, but asyncio and Python would wait for threads, whatever they do.
     last = threading.Timer(THREAD_SECONDS, os._exit, [0])

@@ -79,7 +79,7 @@ def wait_for_characters(address: str, count: int) -> None:
         pass
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=str)
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP], ids=str)
 def test_accepted_requests_are_answered_before_the_end(started: Started, number: int) -> None:
     clients = ["Anna", "Bert", "Carl", "Dora"]
     with started(threads=2) as (process, address), ThreadPoolExecutor(4) as threads:
@@ -103,6 +103,42 @@ def test_a_second_signal_ends_at_once(started: Started) -> None:
         process.send_signal(signal.SIGTERM)
         assert process.wait(PATIENCE) == 143
         assert isinstance(answer.exception(), OSError)
+
+
+def test_a_closed_terminal_ends_the_server_as_sigterm_does(started: Started) -> None:
+    """The terminal sends SIGHUP to all processes of the server, perhaps twice."""
+    with started(threads=2) as (process, address), ThreadPoolExecutor(1) as threads:
+        answer = threads.submit(translated, address, "Anna")
+        wait_for_characters(address, 1)
+        for _ in range(2):
+            for one in (process.pid, *children(process.pid)):
+                os.kill(one, signal.SIGHUP)
+            time.sleep(0.05)
+        assert len(str(answer.result())) > SENTENCES
+        assert process.wait(PATIENCE) == 0
+        assert process.stderr and len(process.stderr.read().splitlines()) == 2
+
+
+def test_a_server_under_nohup_survives_its_terminal(
+    start: Callable[..., Popen[str]], made_models: Path
+) -> None:
+    words = ("serve", made_models / "copies", "--port", "0", "--device", "cpu")
+    process = start(["nohup", sys.executable, "-m", "nmt_cli", *words])
+    assert process.stderr
+    (address,) = re.findall(r"http://\S+:\d+/", process.stderr.readline())
+    process.send_signal(signal.SIGHUP)
+    assert len(str(translated(address, "A dog"))) > SENTENCES
+    process.terminate()
+    assert process.wait(PATIENCE) == 0
+
+
+def test_workers_of_a_killed_server_end_without_a_message(started: Started) -> None:
+    with started(threads=2) as (process, _):
+        workers = children(process.pid)
+        process.kill()
+        process.wait(PATIENCE)
+        assert soon(lambda: not any(Path(f"/proc/{worker}").exists() for worker in workers))
+        assert process.stderr and process.stderr.read() == b""
 
 
 STUCK = """

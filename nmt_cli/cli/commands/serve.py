@@ -71,7 +71,7 @@ def serve(
     into ~/.cache/nmt. The server implements the LibreTranslate API and parts of
     the DeepL and OpenAI APIs. Its start page translates in the browser.
 
-    Ctrl-C and SIGTERM finish the accepted requests before the server exits.
+    Ctrl-C, SIGTERM and SIGHUP finish the accepted requests before the end.
     """
     config = chosen(ServeConfig)
     if missing := [name for name in NEEDED if not find_spec(name)]:

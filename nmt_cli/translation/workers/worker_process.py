@@ -197,7 +197,9 @@ def _work(connection: Connection, load: Load, counts: Counts, threads: int) -> N
     try:
         translate_turns(load, queue.next_search, queue, counts, threads)
     except BaseException as error:
-        connection.send(("failed", portable(error)))
+        # If the parent was killed, its end of the pipe is closed, and this process ends without a traceback.
+        with suppress(OSError):
+            connection.send(("failed", portable(error)))
 
 
 class _ParentQueue:
