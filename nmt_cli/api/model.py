@@ -392,6 +392,11 @@ class Model:
         """The number of worker processes that died. Replacements translated their sentences again."""
         return self._workers.restarts if self._workers else 0
 
+    @property
+    def last_death(self) -> str:
+        """Why a worker process died and was replaced, or "" if none was."""
+        return self._workers.last_death if self._workers else ""
+
     def close(self) -> None:
         """End the workers. Running and later translations raise `RuntimeError`."""
         with self._changing:

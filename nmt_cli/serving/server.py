@@ -8,7 +8,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from typing import Any
@@ -40,6 +40,9 @@ SWITCH_SECONDS = 0.0005
 
 THREAD_SECONDS = 5.0
 """Time for threads to end after the last request, in seconds."""
+
+DEATHS_SECONDS = 1.0
+"""Time between two looks for workers that died, in seconds."""
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """The signals that end the server. The terminal sends SIGHUP when it is closed."""
@@ -78,7 +81,7 @@ def serve(
         host, port = listening.getsockname()[:2]
         pairs = ", ".join(dict.fromkeys(one.name for one in directions.named.values()))
         notify(f"{pairs} at http://{f'[{host}]' if ':' in host else host}:{port}/ (Ctrl-C to stop)")
-        asyncio.run(_serve(app, listening, config.most_seconds, notify))
+        asyncio.run(_serve(app, listening, config.most_seconds, [*models.values()], notify))
         with suppress(OSError):
             notify(f"{app.answered:,} requests were answered.")
 
@@ -143,11 +146,28 @@ def uvicorn_server(app: ASGIApp, limit: int, seconds: float, report: RareReports
     return _Server(uvicorn.Config(app, http=protocol, timeout_graceful_shutdown=patience, **UVICORN))
 
 
+async def _report_deaths(models: Sequence[Served], report: RareReports) -> None:
+    """Report each worker process that died and was replaced, for each model at most once a minute."""
+    seen: dict[Served, int] = {}
+    while True:
+        await asyncio.sleep(DEATHS_SECONDS)
+        for one in models:
+            restarts = one.model.restarts if one.model else 0
+            if one.model and restarts > seen.get(one, 0):
+                pair = "-".join(one.languages)
+                report(f"death {pair}", f"Warning: replaced a worker of {pair}: {one.model.last_death}")
+            seen[one] = restarts
+
+
 async def _serve(
-    app: ASGIApp, listening: socket.socket, seconds: float, notify: Callable[[str], None]
+    app: ASGIApp,
+    listening: socket.socket,
+    seconds: float,
+    models: Sequence[Served],
+    notify: Callable[[str], None],
 ) -> None:
     """Install signal handlers. Serve `app` until a signal arrives and all accepted requests are answered.
-    `seconds` is the time limit of a request."""
+    Report deaths of workers of `models`. `seconds` is the time limit of a request."""
     report = RareReports()
     server = uvicorn_server(app, raise_file_limit(), seconds, report)
 
@@ -165,7 +185,9 @@ async def _serve(
     for number in SIGNALS:
         if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
             loop.add_signal_handler(number, end, number)
+    reporting = asyncio.create_task(_report_deaths(models, report))
     await server.serve([listening])
+    reporting.cancel()
     # No request is left, but asyncio and Python would wait for threads, whatever they do.
     last = threading.Timer(THREAD_SECONDS, os._exit, [0])
     last.daemon = True

@@ -263,6 +263,10 @@ def test_a_killed_worker_loses_no_request_and_holds_no_connection(started: Start
             os.kill(children(process.pid)[0], signal.SIGKILL)
             for name, answer in zip(("Anna", "Bert"), answers, strict=True):
                 assert answer.result() == [f"{name} {number}." for number in range(SENTENCES)]
+        assert next_message(process) == (
+            "Warning: replaced a worker of en-de: a translation process was killed, most likely because "
+            "memory ran out. Use fewer --threads or smaller batches, for example --set search.rows=64.\n"
+        )
         # A copy of a connection in the new worker would keep it open, and `recv` would block.
         request = b"GET /health HTTP/1.0\r\n\r\n"
         host, port = address.removeprefix("http://").rstrip("/").split(":")

@@ -61,6 +61,11 @@ class Workers:
         """The number of worker processes that died and were replaced."""
         return sum(process.restarts for process in self.processes)
 
+    @property
+    def last_death(self) -> str:
+        """Why a worker process died, the latest of one of them, or "" if none has died."""
+        return next((process.last_death for process in self.processes if process.last_death), "")
+
     def close(self) -> None:
         """End the workers and drop unfinished sentences. In a forked copy of the process, do nothing."""
         if os.getpid() == self._owner:

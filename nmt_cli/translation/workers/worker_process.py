@@ -67,6 +67,9 @@ class WorkerProcess:
         self.restarts = 0
         """Number of processes that died and were replaced."""
 
+        self.last_death = ""
+        """Why the latest of these died."""
+
         self._closed = False
         self._idle_deaths = 0
         self._search: SearchConfig | None = None
@@ -160,6 +163,7 @@ class WorkerProcess:
                 raise UserError(cause)
             self._stack.close()
             self._start()
+            self.last_death = cause
             self.restarts += 1
         sentences, self._held = [*self._held.values()], {}
         if sentences:
