@@ -214,7 +214,11 @@ def test_an_option_named_like_a_setting_suggests_it(command: str) -> None:
         ("train --learning-rate 2 ", "did you mean --set schedule.factor=2?"),
         ("train --lr-scheduler inverse_sqrt", "did you mean --set schedule.kind=inverse-sqrt?"),
         ("train --lr-scheduler polynomial_decay", "did you mean --set schedule.kind=linear?"),
-        ("train --lr-decay-inv-sqrt 16000", "--set schedule.kind=inverse-sqrt --set schedule.warmup=16000?"),
+        (
+            "train --lr-warmup 8000 --lr-decay-inv-sqrt 16000",
+            "--set schedule.warmup=8000? No such option '--lr-decay-inv-sqrt': did you mean "
+            "--set schedule.kind=inverse-sqrt --set schedule.decay_start=16000?",
+        ),
         ("train --adam-betas (0.9,0.98)", "did you mean --set optimizer.beta2=0.98?"),
         (
             "train --optimizer-params 0.9,0.98,1e-09",
