@@ -3,6 +3,7 @@
 import argparse
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,9 @@ LANGUAGE_TOKENS = ("encoder_langtok", "decoder_langtok")
 """Settings of models for many languages, whose sentences begin with a token that the text does not have."""
 
 MOSES = TextConfig(unicode="none", words="moses")
+ESCAPE = re.compile("&(?:apos|quot|amp);")
+"""An escape of Moses in a dictionary."""
+
 CODES, SENTENCEPIECE = ("*codes*", "code", "*.bpe"), ("*.model", "*.spm")
 
 OLD_NORM = re.compile(r"((encoder|decoder)\.layers\.[0-9]+)\.layer_norms\.([0-2])\.(.+)")
@@ -257,4 +261,7 @@ def _tokenizers(folder: Path, languages: tuple[str, str]) -> Tokenizers:
         models[side] = (read_spm if pieces else read_file)(fitting[0])
     if pieces:
         return foreign_tokenizers(of_pieces(languages), models, sides)
-    return foreign_tokenizers(Recipe("bpe", True, *languages, MOSES), models, sides)
+    # fairseq's recipes escape text, as Moses does by default. Such a model has no entry for a plain '.
+    escaped = any(ESCAPE.search(entry) for side in sides.values() for entry in side.entries)
+    text = replace(MOSES, words="moses_escaped") if escaped else MOSES
+    return foreign_tokenizers(Recipe("bpe", True, *languages, text), models, sides)

@@ -195,6 +195,24 @@ def test_odd_settings_are_refused_by_name(tmp_path: Path, name: str, value: obje
     assert_refused(tmp_path / "theirs", f"{name} (is|must be) ")
 
 
+@pytest.mark.parametrize(
+    ("entry", "tokenised"),
+    [("&apos;s", "a &apos;s &quot; b &quot;"), ("'s", 'a \'s " b "')],
+    ids=["escaped", "plain"],
+)
+def test_text_is_escaped_if_the_dictionaries_have_escapes(tmp_path: Path, entry: str, tokenised: str) -> None:
+    args = argparse.Namespace(**settings())
+    folder = folder_of(tmp_path / "theirs", {"args": args, "model": fairseqs_tensors(m2m100())}, True)
+    (folder / "sentencepiece.bpe.model").unlink()
+    (folder / "codes").write_text("#version: 0.2\na n</w>\n", encoding="utf-8")
+    for lang in ("en", "de"):
+        path = folder / f"dict.{lang}.txt"
+        _, *others = path.read_text(encoding="utf-8").splitlines()
+        path.write_text("\n".join([f"{entry} 7", *others, ""]), encoding="utf-8")
+    source = read(str(folder), ImportOptions()).tokenizers.source
+    assert source.prepare('a\'s "b"') == tokenised
+
+
 def test_a_checkpoint_without_languages_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     args = argparse.Namespace(**{**settings(), "source_lang": None, "target_lang": None})
     folder_of(tmp_path / "theirs", {"args": args, "model": fairseqs_tensors(m2m100())}, True)
