@@ -107,7 +107,7 @@ RULES: st.SearchStrategy[dict[str, Any]] = st.builds(
 
 
 @given(rules=RULES, seed=st.integers(0, 200))
-@settings(max_examples=60)
+@settings(max_examples=30)
 def test_a_wide_beam_returns_exactly_the_best_translations(
     prepare: Prepare, rules: dict[str, Any], seed: int
 ) -> None:
@@ -159,7 +159,7 @@ def patient(model: Transformer, source: Sequence[int], config: SearchConfig, cap
     beam=st.integers(2, 4),
     n_best=st.integers(1, 2),
 )
-@settings(max_examples=40)
+@settings(max_examples=20)
 def test_pruning_changes_no_result(
     prepare: Prepare, seed: int, rule: Literal["gnmt", "power"], penalty: float, beam: int, n_best: int
 ) -> None:
@@ -211,7 +211,7 @@ def greedy(model: Transformer, source: Sequence[int], cap: int, allowed: Sequenc
 
 
 @given(seed=st.integers(0, 500), source=st.lists(st.integers(1, 11), max_size=9))
-@settings(max_examples=40)
+@settings(max_examples=20)
 def test_a_beam_of_one_is_greedy_search(prepare: Prepare, seed: int, source: list[int]) -> None:
     model = model_of(seed, 12, never=[4])
     config = SearchConfig(beam=1, cap_extra=6)
