@@ -1,6 +1,6 @@
 """Count the operations of a step on a GPU, and the bytes they touch, without a GPU.
 
-python -m recipes.benchmarks.gpu.counts [base|big|toy] [--tokens 25000] [--residual-stream bf16]
+python -m recipes.benchmarks.gpu.counts [base|big|toy] [--tokens 25000]
 python -m recipes.benchmarks.gpu.counts [attention|search]
 
 Nothing is computed: tensors have a shape and no content. Operations are those of eager PyTorch, before a
