@@ -202,7 +202,8 @@ def test_a_pytorch_without_onednn_has_only_fp32(monkeypatch: pytest.MonkeyPatch)
 
 def private_uses(source: str) -> Iterator[str]:
     """Yield the private names and operators of PyTorch that a source text uses."""
-    for node in ast.walk(ast.parse(source)):
+    # the operators that the kernels register themselves are not PyTorch's
+    for node in ast.walk(ast.parse(source.replace("torch.ops.nmt.", "own."))):
         if isinstance(node, ast.ImportFrom):
             names = [f"{node.module}.{alias.name}" for alias in node.names]
         elif isinstance(node, ast.Import):
