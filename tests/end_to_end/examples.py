@@ -36,6 +36,9 @@ EXAMPLE = re.compile(
     re.MULTILINE,
 )
 ROUTE = re.compile(r"^### POST (?P<path>/\S+)\n(?P<text>.*?)(?=^##|\Z)", re.MULTILINE | re.DOTALL)
+GET_ROUTE = re.compile(
+    r"^### GET (?P<path>/[^\s{]+)\n(?:(?!^##)[^`]|`(?!``))*```json\n(?P<output>[^`]+)```", re.MULTILINE
+)
 EXCHANGE = re.compile(r"```json\n(?P<request>[^`]+)```\n\n(?:[^`#\n]+\n\n)?```json\n(?P<output>[^`]+)```")
 
 NOT_HERE = r"(?m)^(pip |make |git |nmt (demo|serve)\b|kill |sleep |\. ).*\n?"
@@ -131,18 +134,24 @@ def like(printed: str, shown: str) -> bool:
 
 
 def exchanges() -> Iterator[tuple[str, Any, str, int]]:
-    """Yield the path, the request, the response and its index of each POST example of the HTTP API."""
+    """Yield the path, the request, the response and its index of each example of the HTTP API.
+
+    The request of GET is None. Routes with a part that varies, such as `{id}`, are left out.
+    """
     page = HTTP.read_text(encoding="utf-8")
     for route in ROUTE.finditer(page):
         for found in EXCHANGE.finditer(route["text"]):
             start = route.start("text") + found.start("output")
             yield route["path"], json.loads(found["request"]), found["output"], start
+    for route in GET_ROUTE.finditer(page):
+        yield route["path"], None, route["output"], route.start("output")
 
 
 def respond(path: str, fields: object, address: str) -> str:
-    """Return the response of the server as text."""
+    """Return the response of the server as text: to POST, or to GET if `fields` is None."""
     headers = {"Content-Type": "application/json"}
-    request = Request(f"http://{address}{path}", json.dumps(fields).encode(), headers)
+    body = json.dumps(fields).encode() if fields else None
+    request = Request(f"http://{address}{path}", body, headers)
     with urlopen(request) as response:
         return str(response.read().decode("utf-8"))
 

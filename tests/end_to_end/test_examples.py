@@ -12,7 +12,7 @@ from tests.end_to_end.examples import PAGES, Example, examples, exchanges, like,
 from tests.end_to_end.pages import ROOT
 
 WITH_EXAMPLES = [page for page in PAGES if examples(page)]
-VARYING = r'"(id|glossary_id|created|creation_time)": ("[^"]*"|\d+)'
+VARYING = r'"(id|glossary_id|created|creation_time|character_count)": ("[^"]*"|\d+)'
 """Fields of a response that differ each time."""
 
 
