@@ -47,10 +47,14 @@ def prepared(tmp_path_factory: pytest.TempPathFactory, nmt_script: Path) -> Path
         nmt average-checkpoints run --last 2 --out model
         cat train.en train.de | subword-nmt learn-bpe --symbols 100 >codes
         mkdir bpe
-        for file in train.en train.de valid.en valid.de; do
+        for file in train.en train.de valid.en valid.de test.en test.de; do
             subword-nmt apply-bpe --codes codes <$file >bpe/$file
         done
-        mkdir -p demo/corpus
+        mkdir -p iwslt14.tokenized.de-en/tmp
+        cp codes iwslt14.tokenized.de-en/code
+        for part in train valid test; do cp $part.en $part.de iwslt14.tokenized.de-en/tmp; done
+        mkdir -p demo/corpus raw
+        cp test.de raw/test.de
         cp -r model demo/model
         cp test.en test.de demo/corpus
         """,

@@ -118,7 +118,6 @@ def test_compiled_dropout_never_writes_its_hashes_to_memory(monkeypatch: pytest.
     from torch._inductor.utils import run_and_get_code
 
     # The code is read, not run, and the C++ compiler takes a minute.
-    monkeypatch.setattr(config.cpp, "simdlen", 1)
     monkeypatch.setattr(AsyncCompile, "cpp_pybinding", lambda *_, **__: lambda *_: None)
     width, layout = 48, Layout.of([3, 6, 20])
     stack = nn.ModuleList(Residual(ModelConfig(width=width, residual_dropout=0.1)) for _ in range(2))
@@ -130,7 +129,9 @@ def test_compiled_dropout_never_writes_its_hashes_to_memory(monkeypatch: pytest.
 
     inputs = torch.randn(29, width, requires_grad=True)
     compiled = compiled_for_all_sizes(forward)
-    _, code = run_and_get_code(lambda: torch.autograd.grad(compiled(inputs), inputs))
+    # By `patch`, because monkeypatch would delete the setting at the end.
+    with config.patch({"cpp.simdlen": 1}):
+        _, code = run_and_get_code(lambda: torch.autograd.grad(compiled(inputs), inputs))
     columns = [int(n) for n in re.findall(r"empty_strided\w*\(\(\w+, (\d+)\)[^\n]*int32", "\n".join(code))]
     assert len(code) == 2 and "float32" in code[0]
     assert max(columns, default=0) < width // 2

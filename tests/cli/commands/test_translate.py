@@ -22,6 +22,7 @@ from nmt_cli.cli.reports.translation_output import TranslationReporter, as_json,
 from nmt_cli.decoding.search.hypotheses import Sentence
 from nmt_cli.errors import UserError
 from nmt_cli.runtime.processes import StartMethod
+from nmt_cli.text.config import TextConfig
 from nmt_cli.text.vocabulary import Numbering
 from nmt_cli.translation.checks.output_checks import Flag
 from nmt_cli.translation.lines import Candidate, Line, Translation
@@ -437,7 +438,7 @@ def test_json_is_one_object_per_line() -> None:
 
 
 SOURCE = SimpleNamespace(vocabulary=Numbering.new((), []).vocabulary)
-TOKENIZERS = SimpleNamespace(recipe=SimpleNamespace(kind="char"), source=SOURCE)
+TOKENIZERS = SimpleNamespace(recipe=SimpleNamespace(kind="char", text=TextConfig()), source=SOURCE)
 MODEL: Any = SimpleNamespace(restarts=0, tokenizers=TOKENIZERS)
 
 
