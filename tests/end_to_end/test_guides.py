@@ -50,6 +50,9 @@ def prepared(tmp_path_factory: pytest.TempPathFactory, nmt_script: Path) -> Path
         for file in train.en train.de valid.en valid.de test.en test.de; do
             subword-nmt apply-bpe --codes codes <$file >bpe/$file
         done
+        printf 'type: transformer\\nenc-depth: 1\\ndim-emb: 64\\ntransformer-heads: 2\\n' >student.yml
+        printf 'learn-rate: 0.001\\nvalid-freq: 2\\nmini-batch-fit: true\\n' >train.yml
+        printf 'stages: [train]\\nmodifiers:\\n- UpperCase: 0.07\\n' >opustrainer.yml
         mkdir -p iwslt14.tokenized.de-en/tmp
         cp codes iwslt14.tokenized.de-en/code
         for part in train valid test; do cp $part.en $part.de iwslt14.tokenized.de-en/tmp; done
