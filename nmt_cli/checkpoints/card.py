@@ -236,7 +236,7 @@ def _data_and_limits(trained_on: Mapping[str, Any], licence: str) -> tuple[str, 
     ]
     table = _table(("role", "name", "pairs", "SHA-256 of its files"), rows) if rows else "Unknown."
     trained_pairs = sum(pairs for role, _, pairs, _ in inputs if role == "train")
-    size = f" ({trained_pairs:,} pairs)" if trained_pairs else ""
+    size = f" ({trained_pairs:,} pairs before cleaning)" if trained_pairs else ""
     longest = trained_on.get("longest")
     limit = f" Longer lines than {longest} subwords are split." if longest else ""
     return f"{table}\n\nLicence of the data: {_text(licence) or 'not stated'}.", (
