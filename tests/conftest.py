@@ -77,7 +77,12 @@ SLOW = (
         "loss/test_gpu_row_losses.py",
         "model/pointwise/test_gpu_relu_and_dropout.py",
     ),
-    *("decoding/search/test_search_on_a_gpu.py", "model/kernels/"),
+    *("decoding/search/test_search_on_a_gpu.py", "model/kernels/", "engine/test_search.py"),
+    *("data/preprocessing/", "data/batching/test_plans_of_old_runs.py", "translation/workers/"),
+    *("data/batching/test_links_follow_the_text.py", "translation/text/test_ranking.py", "cli/test_main.py"),
+    *("cli/commands/test_score.py", "cli/commands/test_train.py", "training/test_guided_alignment.py"),
+    *("training/step/test_no_waiting.py", "scoring/neural/", "scoring/test_command.py", "test_prose.py"),
+    *("checkpoints/test_average.py", "test_other_toolkits.py"),
 )
 """Folders and files in which all tests are slow. Other slow tests have a mark."""
 
