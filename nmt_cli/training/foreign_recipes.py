@@ -1,7 +1,8 @@
 """Translate the training files of Marian and OpusTrainer into settings, as the pipelines of Firefox use them.
 
-A key gets the setting of the same meaning. A key that changes only where or how fast Marian runs is listed as
-needless, and a key without a counterpart as left out. A value that nmt cannot express is an error.
+A key gets the setting of the same meaning. The other keys are listed: those that change only where or how
+fast Marian runs, those that size a batch, and those without a counterpart. A value that nmt cannot express is
+an error.
 """
 
 import math
@@ -41,7 +42,6 @@ STEPS = {
     "lr-warmup": "schedule.warmup",
     "valid-freq": "validation.every_steps",
     "save-freq": "checkpoints.every_steps",
-    "after-batches": "training.max_steps",
 }
 """Our setting for a number of updates."""
 
@@ -64,10 +64,17 @@ TRAINING = {
     "label-smoothing": 0.0,
     "clip-norm": 1.0,
     "early-stopping": 10,
+    "valid-freq": 10_000,
+    "save-freq": 10_000,
+    "valid-metrics": ["cross-entropy"],
+    "after-batches": 0,
     "optimizer-params": [0.9, 0.999, 1e-08],
     "max-length": 50,
 }
 """Marian's defaults of a training, which a file with `learn-rate` means by leaving them out."""
+
+ENDLESS = 1_000_000
+"""`training.max_steps` for a file whose training ends by early stopping or epochs alone."""
 
 REQUIRED: Mapping[str, Sequence[object]] = {
     "type": ("transformer",),
@@ -89,14 +96,18 @@ REQUIRED: Mapping[str, Sequence[object]] = {
 """The values of keys that change the model or the training, and that nmt supports."""
 
 NEEDLESS = frozenset(
-    """dec-cell-base-depth dec-cell-high-depth enc-cell enc-cell-depth enc-type cost-type disp-first disp-freq
-    disp-label-counts lr-report maxi-batch maxi-batch-sort mini-batch mini-batch-fit mini-batch-fit-step
-    mini-batch-round-up valid-mini-batch valid-max-length workspace devices num-devices cpu-threads sync-sgd
-    overwrite keep-best no-restore-corpus shuffle-in-ram sharding relative-paths quiet quiet-translation
-    log-level log valid-log tempdir sqlite fp16 precision optimizer-delay skip task-fusion tsv tsv-fields
-    valid-reset-stalled-tags""".split()
+    """dec-cell-base-depth dec-cell-high-depth enc-cell enc-cell-depth enc-type cost-type disp-first
+    disp-freq disp-label-counts lr-report maxi-batch-sort valid-mini-batch cpu-threads overwrite
+    keep-best no-restore-corpus shuffle-in-ram sharding relative-paths quiet quiet-translation log-level
+    log valid-log tempdir sqlite fp16 precision task-fusion tsv tsv-fields valid-reset-stalled-tags""".split()
 )
 """Keys that decide where and how fast Marian runs, or only concern recurrent models."""
+
+BATCH = frozenset(
+    """mini-batch mini-batch-fit mini-batch-fit-step mini-batch-round-up maxi-batch workspace devices
+    num-devices sync-sgd optimizer-delay""".split()
+)
+"""Keys that decide the size of a batch together with the memory of the GPUs."""
 
 METRICS = {
     "chrf": "chrf",
@@ -123,13 +134,18 @@ class Translated:
 
     settings: dict[str, object] = field(default_factory=dict)
     needless: list[str] = field(default_factory=list)
+    of_batch: list[str] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
 
     def notes(self, file: Path) -> list[str]:
         """Return a message for each kind of keys that did not become settings."""
         # Both lists are named, since a key that is ignored in silence might be one that matters.
-        kinds = ("change no result here", self.needless), ("have no counterpart", self.left_out)
-        return [f"{file}: left out, since they {why}: {', '.join(keys)}" for why, keys in kinds if keys]
+        kinds = (
+            ("since they change no result here", self.needless),
+            ("since batch.tokens alone is the size of a batch", self.of_batch),
+            ("since they have no counterpart", self.left_out),
+        )
+        return [f"{file}: left out, {why}: {', '.join(keys)}" for why, keys in kinds if keys]
 
 
 def is_foreign(file: Path) -> bool:
@@ -159,13 +175,15 @@ def of_marian(text: str, file: Path) -> Translated:
         if key in values and values.found(key) not in supported:
             expected = " or ".join(repr(one) for one in supported)
             raise values.error(f"{key} must be {expected} (got {values.found(key)!r})")
+    recurrent = values.text("transformer-decoder-autoreg", "self-attention") == "rnn"
+    if recurrent and values.text("dec-cell", "gru") != "ssru":
+        raise values.error("dec-cell must be 'ssru' with transformer-decoder-autoreg: rnn")
     result = Translated()
     if "learn-rate" in values:
         result.settings["schedule.kind"] = "constant"
     for key in values:
         _add(key, values, result)
     if "type" in values:
-        recurrent = values.text("transformer-decoder-autoreg", "self-attention") == "rnn"
         result.settings |= {
             "model.decoder_history": "ssru" if recurrent else "attention",
             "model.positions": "marian",
@@ -231,6 +249,10 @@ def _add(key: str, values: Values, result: Translated) -> None:
         result.settings[STEPS[key]] = _updates(key, values)
     elif key in OTHER:
         result.settings |= OTHER[key](key, values)
+    elif key == "optimizer-delay" and "mini-batch-words" in values:
+        pass  # both together are the size of a batch
+    elif key in BATCH:
+        result.of_batch.append(key)
     elif key in NEEDLESS:
         result.needless.append(key)
     elif key not in REQUIRED:
@@ -283,8 +305,10 @@ def _normalisation(key: str, values: Values) -> Settings:
 
 def _metric(key: str, values: Values) -> Settings:
     found = values.found(key)
-    known = [METRICS[one] for one in (found if isinstance(found, list) else [found]) if one in METRICS]
-    return {"validation.metric": known[0]} if known else {}
+    first = found[0] if isinstance(found, list) and found else found
+    if first not in METRICS:  # the first one decides when training stops and which checkpoint is the best
+        raise values.error(f"{key} must begin with {' or '.join(METRICS)} (got {first!r})")
+    return {"validation.metric": METRICS[first]}
 
 
 def _batch(key: str, values: Values) -> Settings:
@@ -293,6 +317,13 @@ def _batch(key: str, values: Values) -> Settings:
 
 def _epochs(key: str, values: Values) -> Settings:
     return {"training.max_epochs": values.integer(key)}
+
+
+def _end(key: str, values: Values) -> Settings:
+    number = str(values.found(key))
+    if number.endswith("e") and number[:-1].isdecimal():  # epochs
+        return {"training.max_epochs": int(number[:-1])}
+    return {"training.max_steps": _updates(key, values) or ENDLESS}
 
 
 def _weight(key: str, values: Values) -> Settings:
@@ -342,6 +373,8 @@ OTHER: Mapping[str, Callable[[str, Values], Settings]] = {
     "valid-metrics": _metric,
     "mini-batch-words": _batch,
     "after-epochs": _epochs,
+    "after-batches": _end,
+    "after": _end,
     "lr-decay-inv-sqrt": _decay,
 }
 """What keys mean that are more than a number."""

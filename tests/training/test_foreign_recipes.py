@@ -129,7 +129,9 @@ def test_the_end_of_the_training_in_8_bits_names_what_is_left_out() -> None:
     translated = of_marian(FINETUNING, FILE)
     assert config_of(translated).validation.every_steps == 500
     assert translated.left_out == ["quantize-bits"]
-    assert translated.notes(FILE)[1] == "student.yml: left out, since they have no counterpart: quantize-bits"
+    assert (
+        translated.notes(FILE)[-1] == "student.yml: left out, since they have no counterpart: quantize-bits"
+    )
 
 
 def test_the_modifiers_of_opustrainer() -> None:
@@ -145,10 +147,13 @@ def test_each_key_becomes_a_setting_is_demanded_or_is_named(text: str) -> None:
     whole = of_marian(text, FILE)
     for key, value in yaml.safe_load(text).items():
         # Without the key, something differs, or its value is the only one that is supported.
-        without = of_marian(
-            "\n".join(line for line in text.split("\n") if not line.startswith(f"{key}:")), FILE
-        )
-        named = key in whole.needless + whole.left_out
+        rest = "\n".join(line for line in text.split("\n") if not line.startswith(f"{key}:"))
+        if key == "dec-cell":  # Marian's default is a GRU, which nmt does not have
+            with pytest.raises(UserError, match="dec-cell must be 'ssru'"):
+                of_marian(rest, FILE)
+            continue
+        without = of_marian(rest, FILE)
+        named = key in whole.needless + whole.of_batch + whole.left_out
         if not named and without.settings == whole.settings:
             other = text.replace(f"\n{key}: ", f"\n{key}: other-than-")
             with pytest.raises(UserError, match=key):
@@ -171,6 +176,9 @@ def test_each_key_becomes_a_setting_is_demanded_or_is_named(text: str) -> None:
         ),
         ("learn-rate: fast\n", 'learn-rate must be a number (got "fast")'),
         ("optimizer-params: [0.8, 0.9]\n", "optimizer-params must begin with 0.9"),
+        ("type: transformer\ntransformer-decoder-autoreg: rnn\n", "dec-cell must be 'ssru'"),
+        ("valid-metrics: [translation, chrf]\n", "valid-metrics must begin with chrf or"),
+        ("after: soon\n", "after must be a number of updates"),
         ("optimizer-params: 0.9\n", "optimizer-params must be a list of numbers (got 0.9)"),
         ("a: [1\n", "is not YAML"),
         ("- a\n", "the content must be a table of values"),
@@ -180,6 +188,21 @@ def test_a_value_that_means_something_else_here_is_an_error(text: str, message: 
     with pytest.raises(UserError) as error:
         of_marian(text, FILE)
     assert str(FILE) in str(error.value) and message in str(error.value)
+
+
+def test_what_sizes_a_batch_is_named_apart() -> None:
+    translated = of_marian(TRAINING, FILE)
+    assert translated.of_batch == ["maxi-batch", "mini-batch-fit", "mini-batch", "optimizer-delay"]
+    words = of_marian("mini-batch-words: 3000\noptimizer-delay: 2\n", FILE)
+    assert (words.settings, words.of_batch) == ({"batch.tokens": 6000}, [])
+
+
+def test_a_training_without_an_end_and_with_epochs() -> None:
+    settings = of_marian("learn-rate: 0.1\n", FILE).settings
+    assert settings["training.max_steps"] == 1_000_000
+    assert (settings["validation.every_steps"], settings["validation.metric"]) == (10_000, "nll")
+    assert of_marian("learn-rate: 0.1\nafter: 20e\n", FILE).settings["training.max_epochs"] == 20
+    assert of_marian("after: 300u\n", FILE).settings == {"training.max_steps": 300}
 
 
 def test_a_key_that_is_left_out_keeps_marians_default_and_a_part_keeps_ours() -> None:

@@ -237,7 +237,7 @@ def test_files_of_marian_and_opustrainer_are_settings_and_name_what_they_are_not
         assert line in lines
     train, trainer = tmp_path / "train.yml", tmp_path / "trainer.yaml"
     assert result.stderr.splitlines() == [
-        f"{train}: left out, since they change no result here: mini-batch-fit",
+        f"{train}: left out, since batch.tokens alone is the size of a batch: mini-batch-fit",
         f"{train}: left out, since they have no counterpart: quantize-bits",
         f"{trainer}: left out, since they have no counterpart: stages, Noise",
     ]
