@@ -101,7 +101,7 @@ class Translator:
 def _banned(target: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
     """Return the token ids of each text that translations must not contain. Empty texts are left out, and so
     are texts with unknown tokens, which no translation contains."""
-    # A language code begins each encoded text, but not each place where the text may occur.
+    # Each encoded text begins with a language code, which is not part of the banned text.
     codes = 1 if target.begin else 0
     encoded = (target.encode(target.prepare(text))[codes:] for text in texts)
     return [ids for ids in encoded if ids and target.vocabulary.unknown not in ids]
