@@ -134,17 +134,17 @@ def score(
         # COMET is a scorer, which loads a model. The other metrics are sacrebleu's.
         others = [metric for metric in metrics if metric != COMET]
         evaluation = Evaluation(
-            references,
-            inputs,
-            target_lang or "",
-            others,
-            sentences,
-            significance,
-            config,
-            settings,
-            scorers,
-            source,
-            by_length,
+            references=references,
+            hypotheses=inputs,
+            target_lang=target_lang or "",
+            metrics=others,
+            sentences=sentences,
+            significance=significance,
+            config=config,
+            given=settings,
+            scorers=scorers,
+            source=source,
+            by_length=by_length,
         )
         # Collecting garbage takes a tenth of the time, and millions of n-grams form no cycles.
         gc.disable()

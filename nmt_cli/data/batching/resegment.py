@@ -209,13 +209,13 @@ class Resegmented:
             end = min(first + BLOCK_PAIRS, len(split))
             extents = {side: text.extent(first, end) for side, text in texts.items()}
             yield ResegmentTask(
-                folder / TOKENIZERS,
-                self._tokenizers.fingerprint,
-                self._changes,
-                extents,
-                epoch,
-                first,
-                word_links.arrays(first, end) if word_links else None,
+                tokenizers=folder / TOKENIZERS,
+                fingerprint=self._tokenizers.fingerprint,
+                changes=self._changes,
+                texts=extents,
+                epoch=epoch,
+                first=first,
+                links=word_links.arrays(first, end) if word_links else None,
             )
 
     def _epoch_folder(self, epoch: int) -> Path:
