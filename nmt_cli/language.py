@@ -1,6 +1,8 @@
 """Language names: "de", or "de-AT" with a region, or "zh_Hant_TW" with a script. ISO 639-3 has "deu"."""
 
 import re
+from collections.abc import Iterable
+from difflib import get_close_matches
 
 THREE_LETTERS = dict(
     pair.split(":")
@@ -24,7 +26,34 @@ THREE_LETTERS = dict(
 """ISO 639-3 codes by the two-letter code of the same language."""
 
 TWO_LETTERS = {three: two for two, three in THREE_LETTERS.items()}
-"""Two-letter codes by the ISO 639-3 code of the same language."""
+TWO_LETTERS |= dict(
+    pair.split(":")
+    for pair in (
+        "als:sq arb:ar ayr:ay azj:az ekk:et gaz:om khk:mn kmr:ku lvs:lv npi:ne ory:or pbt:ps pes:fa plt:mg "
+        "quy:qu swh:sw uzn:uz ydd:yi zsm:ms"
+    ).split()
+)
+"""Two-letter codes by the ISO 639-3 code of the same language, or of its main variety, as in NLLB: "arb"
+is Standard Arabic."""
+
+
+NAMES = dict(
+    entry.split(" ", 1)
+    for entry in (
+        "af Afrikaans, ar Arabic, az Azerbaijani, be Belarusian, bg Bulgarian, bn Bengali, bs Bosnian, ca "
+        "Catalan, cs Czech, cy Welsh, da Danish, de German, el Greek, en English, eo Esperanto, es "
+        "Spanish, et Estonian, eu Basque, fa Persian, fi Finnish, fr French, ga Irish, gl Galician, gu "
+        "Gujarati, he Hebrew, hi Hindi, hr Croatian, hu Hungarian, hy Armenian, id Indonesian, is "
+        "Icelandic, it Italian, ja Japanese, ka Georgian, kk Kazakh, km Khmer, kn Kannada, ko Korean, la "
+        "Latin, lo Lao, lt Lithuanian, lv Latvian, mk Macedonian, ml Malayalam, mn Mongolian, mr Marathi, "
+        "ms Malay, mt Maltese, my Burmese, nb Norwegian Bokmål, ne Nepali, nl Dutch, nn Norwegian "
+        "Nynorsk, no Norwegian, pa Punjabi, pl Polish, ps Pashto, pt Portuguese, ro Romanian, ru Russian, "
+        "si Sinhala, sk Slovak, sl Slovenian, sq Albanian, sr Serbian, sv Swedish, sw Swahili, ta Tamil, "
+        "te Telugu, th Thai, tl Tagalog, tr Turkish, uk Ukrainian, ur Urdu, uz Uzbek, vi Vietnamese, xh "
+        "Xhosa, yi Yiddish, zh Chinese, zu Zulu"
+    ).split(", ")
+)
+"""The English name of each language by its two-letter code."""
 
 
 def without_region(lang: str) -> str:
@@ -44,3 +73,30 @@ def fits(label: str, lang: str) -> bool:
     parts = (name.lower().replace("_", "-").partition("-") for name in (label, lang))
     label, lang = (iso_code(language) + dash + region for language, dash, region in parts)
     return label in (lang, without_region(lang)) or without_region(label) == lang
+
+
+def name_of(language: str) -> str:
+    """Return the English name of a language without its region, or `language` itself if no name is known."""
+    return NAMES.get(iso_code(language), language)
+
+
+def language_in(names: Iterable[str], wanted: str) -> str | None:
+    """Return the name in `names` that means the language `wanted`, or None.
+
+    A name that is equal but for case and "_" comes first. Otherwise it is the first name of the language,
+    with any region or script: "en" for "EN-US", and "deu_Latn" for "de".
+    """
+    spelt = {name.lower().replace("_", "-"): name for name in names}
+    same = (name for name in spelt.values() if iso_code(name) == iso_code(wanted))
+    return spelt.get(wanted.lower().replace("_", "-")) or next(same, None)
+
+
+def nearest_language(wanted: str, names: Iterable[str]) -> str:
+    """Return "did you mean X?" with the name in `names` most similar to `wanted`, which may be an English
+    name. Return "" if none is similar."""
+    spelt = {name.lower(): name for name in names}
+    choices = spelt | {name_of(name).lower(): name for name in spelt.values()}
+    similar = get_close_matches(wanted.lower(), choices, n=1, cutoff=0.7)
+    # Of short codes, a wrong letter makes half of the name.
+    similar += [name for name in spelt if wanted and name[:2] == wanted.lower()[:2]]
+    return f"did you mean {choices[similar[0]]}?" if similar else ""

@@ -2,7 +2,7 @@
 
 import pytest
 
-from nmt_cli.language import fits, without_region
+from nmt_cli.language import fits, language_in, name_of, nearest_language, without_region
 
 
 @pytest.mark.parametrize(
@@ -37,3 +37,38 @@ def test_a_language_is_the_same_in_every_region_and_case(written: str, language:
 )
 def test_a_text_may_be_marked_in_several_ways(marked: str, lang: str, holds: bool) -> None:
     assert fits(marked, lang) == holds
+
+
+def test_languages_have_english_names() -> None:
+    codes = ("de", "pt_BR", "deu_Latn", "arb_Arab", "tlh")
+    assert [name_of(code) for code in codes] == ["German", "Portuguese", "German", "Arabic", "tlh"]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "name"),
+    [
+        ("deu_Latn", "deu_Latn"),
+        ("de", "deu_Latn"),
+        ("DEU-latn", "deu_Latn"),
+        ("zh", "zho_Hans"),
+        ("zho_hant", "zho_Hant"),
+        ("ar", "arb_Arab"),
+        ("fr", None),
+    ],
+)
+def test_a_language_is_found_by_its_other_codes(wanted: str, name: str | None) -> None:
+    assert language_in(["zho_Hans", "zho_Hant", "deu_Latn", "arb_Arab"], wanted) == name
+
+
+@pytest.mark.parametrize(
+    ("wanted", "hint"),
+    [
+        ("german", "did you mean deu_Latn?"),
+        ("deu_Lat", "did you mean deu_Latn?"),
+        ("fre", "did you mean fra_Latn?"),
+        ("xx", ""),
+        ("", ""),
+    ],
+)
+def test_the_nearest_language_is_suggested(wanted: str, hint: str) -> None:
+    assert nearest_language(wanted, ["deu_Latn", "fra_Latn"]) == hint

@@ -4,25 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from nmt_cli.errors import UserError
-from nmt_cli.language import without_region
+from nmt_cli.language import iso_code, language_in
 from nmt_cli.serving.models import Served
-
-NAMES = dict(
-    entry.split(" ", 1)
-    for entry in (
-        "af Afrikaans, ar Arabic, az Azerbaijani, be Belarusian, bg Bulgarian, bn Bengali, bs Bosnian, ca "
-        "Catalan, cs Czech, cy Welsh, da Danish, de German, el Greek, en English, eo Esperanto, es "
-        "Spanish, et Estonian, eu Basque, fa Persian, fi Finnish, fr French, ga Irish, gl Galician, gu "
-        "Gujarati, he Hebrew, hi Hindi, hr Croatian, hu Hungarian, hy Armenian, id Indonesian, is "
-        "Icelandic, it Italian, ja Japanese, ka Georgian, kk Kazakh, km Khmer, kn Kannada, ko Korean, la "
-        "Latin, lo Lao, lt Lithuanian, lv Latvian, mk Macedonian, ml Malayalam, mn Mongolian, mr Marathi, "
-        "ms Malay, mt Maltese, my Burmese, nb Norwegian Bokmål, ne Nepali, nl Dutch, nn Norwegian "
-        "Nynorsk, no Norwegian, pa Punjabi, pl Polish, ps Pashto, pt Portuguese, ro Romanian, ru Russian, "
-        "si Sinhala, sk Slovak, sl Slovenian, sq Albanian, sr Serbian, sv Swedish, sw Swahili, ta Tamil, "
-        "te Telugu, th Thai, tl Tagalog, tr Turkish, uk Ukrainian, ur Urdu, uz Uzbek, vi Vietnamese, xh "
-        "Xhosa, yi Yiddish, zh Chinese, zu Zulu"
-    ).split(", ")
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,15 +75,9 @@ class Directions:
         return f"The server translates from {', '.join(sources)} into {', '.join(targets)}."
 
     def resolve(self, language: str) -> str | None:
-        """Return the name that a model has for `language`, or None if no model has the language.
-
-        A name that is equal but for case and "_" comes first. Otherwise it is the first name of the language,
-        with any region: "en" for "EN-US".
-        """
-        names = {one.lower().replace("_", "-"): one for one in self.languages}
-        normalized = language.lower().replace("_", "-")
-        without = (one for one in self.languages if without_region(one) == without_region(normalized))
-        return names.get(normalized) or next(without, None)
+        """Return the name that a model has for `language`, such as "en" for "EN-US", or None if there is
+        none."""
+        return language_in(self.languages, language)
 
     def find(self, source: str, target: str) -> Direction | None:
         """Return the direction from `source` to `target`, or None.
@@ -112,11 +89,6 @@ class Directions:
             return exact
         # With models from en to pt_BR and from pt to en, each language resolves to the name of the other
         # model.
-        wanted = (without_region(source), without_region(target))
-        directions = (one for pair, one in self._all.items() if tuple(map(without_region, pair)) == wanted)
+        wanted = (iso_code(source), iso_code(target))
+        directions = (one for pair, one in self._all.items() if tuple(map(iso_code, pair)) == wanted)
         return next(directions, None) if wanted[0] != wanted[1] else None
-
-
-def name_of(language: str) -> str:
-    """Return the English name of a language without its region, or `language` itself if no name is known."""
-    return NAMES.get(without_region(language), language)

@@ -8,11 +8,11 @@ from starlette.responses import Response
 
 from nmt_cli.api import Model
 from nmt_cli.html.compose import compose
+from nmt_cli.language import name_of
 from nmt_cli.runtime.threads import set_own_threads
 from nmt_cli.serving.apis.bodies import Fields, shown
 from nmt_cli.serving.apis.files import PLAIN
 from nmt_cli.serving.config import MAX_CHARACTERS
-from nmt_cli.serving.directions import name_of
 from nmt_cli.serving.documents import TranslationRequest
 from nmt_cli.serving.refused import Refused
 from nmt_cli.serving.service import Service

@@ -12,6 +12,7 @@ from typing import Literal
 
 from nmt_cli.text.languages.moses import Moses
 from nmt_cli.text.normalize import SPACE_MARK, Normalizer
+from nmt_cli.text.placeholders import OURS, apart
 from nmt_cli.text.subword_models.subwords import UNKNOWN_PIECE, Subwords
 from nmt_cli.text.vocabulary import Numbering, Vocabulary
 
@@ -45,11 +46,18 @@ class Tokenizer:
         """The words that are never segmented and have an id each."""
         return tuple(self.numbering.symbols)
 
+    @property
+    def codes(self) -> Collection[int]:
+        """The ids of language codes. If `begin` is set, they are all symbols but those of placeholders."""
+        symbols = self.numbering.symbols
+        return {symbols[symbol] for symbol in apart(self.symbols)[1]} if self.begin else ()
+
     def prepare(self, raw: str) -> str:
         """Return a raw line as `encode` needs it: normalised, split into words if `moses` is set, and after
         `begin`.
 
-        `begin` is not added to an empty line, or a line that begins with a symbol. Symbols do not change.
+        `begin` is not added to an empty line, or a line that begins with a language code. Symbols do not
+        change.
         Prepare a line only once, because Moses may split its own result further.
         """
         return prepared(raw, self.normalizer, self.moses, self.symbols, self.begin)
@@ -74,12 +82,13 @@ class Tokenizer:
     def decode(self, ids: Sequence[int]) -> str:
         """Return the prepared text of `ids`. An unknown id becomes the unknown text of the subword model.
 
-        If `begin` is set, symbols are language codes, which are left out.
+        Language codes are left out.
         """
         pieces = self.numbering.pieces
         named = {i: symbol for symbol, i in self.numbering.symbols.items()}
-        if self.begin:  # then symbols are language codes, which are not part of a text
-            ids = [i for i in ids if i not in named]
+        if self.begin:
+            codes = self.codes
+            ids = [i for i in ids if i not in codes]
         # With a shared vocabulary, a model may output a piece of the other side, which this side's subword
         # model does not know.
         if foreign := self.numbering.foreign:
@@ -120,7 +129,7 @@ def prepared(
 ) -> str:
     """Return `raw` normalised and, with `moses`, split into words. Words in `symbols` do not change.
 
-    `begin` is put before the result, unless the result is empty or begins with a symbol.
+    `begin` is put before the result, unless the result is empty or begins with a language code.
     """
     # Most vocabularies have no symbols. Then the text need not be split into runs.
     if symbols:
@@ -129,7 +138,9 @@ def prepared(
         text = _words(raw, normalizer, moses)
     if not begin:
         return text
-    begins = not text or text.split(" ", 1)[0] in symbols
+    first = text.split(" ", 1)[0]
+    # The symbol of a placeholder is a part of the text.
+    begins = not text or (first in symbols and not OURS.fullmatch(first))
     return text if begins else f"{begin} {text}"
 
 

@@ -19,13 +19,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from nmt_cli.config import section_of
 from nmt_cli.errors import UserError
 from nmt_cli.runtime.foreign_text import parsed_json, read_ordinary
 from nmt_cli.text.config import Kind, TextConfig, TokenizerConfig
 from nmt_cli.text.languages.moses import Moses
+from nmt_cli.text.model_languages import ModelLanguages, languages_of_symbols
 from nmt_cli.text.normalize import Normalizer
 from nmt_cli.text.placeholders import JOINED, apart, masked_pair
 from nmt_cli.text.subword_models import bpe
@@ -70,6 +71,8 @@ class Recipe:
     one side."""
     bare_source: bool = False
     """Source sentences have no end token, as in models of OpenNMT and eole."""
+    languages: ModelLanguages | None = None
+    """The languages among which a call chooses. None means those of `own_languages`."""
 
     def normalizer(self) -> Normalizer:
         """Return a new normaliser, which fits both sides. For SentencePiece, it turns U+2581 into a space."""
@@ -99,7 +102,7 @@ class Recipe:
     def described(self) -> dict[str, Any]:
         """Return all fields in types of JSON. Fields that older versions did not have are left out if they
         are empty or false, so that the bytes of old folders do not change."""
-        added_later = ("own_models", "begins", "bare_source")
+        added_later = ("own_models", "begins", "bare_source", "languages")
         return {name: value for name, value in asdict(self).items() if value or name not in added_later}
 
     @property
@@ -116,6 +119,12 @@ class Recipe:
     def begin(self, side: Side) -> str:
         """Return the symbol with which every sentence of a side begins, or "" for none."""
         return self.begins[SIDES.index(side)] if self.begins else ""
+
+    @property
+    def own_languages(self) -> ModelLanguages:
+        """The languages of the model, recorded or else by the names of the symbols."""
+        pair = self.source_lang, self.target_lang
+        return self.languages or languages_of_symbols(pair, self.symbols, self.begins)
 
 
 class Preparer:
@@ -153,6 +162,28 @@ class Tokenizers:
         for name, content in sorted(self.files.items()):
             digest.update(f"{name} {len(content)} ".encode() + content)
         return digest.hexdigest()
+
+    @property
+    def needs_direction(self) -> bool:
+        """Whether translations have to begin with the symbol of a language that is not chosen yet."""
+        return self.recipe.own_languages.target_symbols == "target" and not self.target.begin
+
+    def directed(self, source: str | None = None, target: str | None = None) -> Self:
+        """Return the tokenisers for one direction of a model of several languages, with its symbols.
+
+        source, target: languages. None is that of the usual direction.
+
+        The files are those of the model. Raise `UserError` as `ModelLanguages.direction` does.
+        """
+        languages = self.recipe.own_languages
+        usual = self.recipe.source_lang, self.recipe.target_lang
+        chosen = languages.direction(source, target, usual)
+        begins = languages.begins(*chosen)
+        recipe = replace(
+            self.recipe, source_lang=chosen[0], target_lang=chosen[1], begins=begins, languages=languages
+        )
+        sides = replace(self.source, begin=begins[0]), replace(self.target, begin=begins[1])
+        return replace(self, recipe=recipe, source=sides[0], target=sides[1])
 
     def side(self, side: Side) -> Tokenizer:
         """Return the tokeniser of one side."""
@@ -290,6 +321,10 @@ def load_tokenizers(folder: Path) -> Tokenizers:
             raise UserError(
                 f"{DESCRIPTION}: begins is {[*recipe.begins]}, not a symbol for each side. Copy it again."
             )
+        if unknown := recipe.own_languages.symbols - {*recipe.symbols}:
+            raise UserError(
+                f"{DESCRIPTION}: languages has {min(unknown)!r}, which is no symbol. Copy it again."
+            )
         # A description from outside could name any file to read as a part of the model.
         if unexpected := [ending for ending in description["files"] if ending not in ENDINGS]:
             raise UserError(
@@ -390,7 +425,8 @@ def _tokenizer(
     # Built again, because the numbering of the first model decides which pieces the rare ids are.
     if rare:
         model = _model(recipe, content, [numbering.pieces[i] for i in rare])
-    pieces = bool(recipe.begins) and {*numbering.symbols.values()} <= numbering.pieces.keys()
+    has_codes = bool(recipe.begins or recipe.languages)
+    pieces = has_codes and {*numbering.symbols.values()} <= numbering.pieces.keys()
     return Tokenizer(recipe.normalizer(), recipe.moses(side), model, numbering, recipe.begin(side), pieces)
 
 

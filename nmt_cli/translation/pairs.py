@@ -211,7 +211,7 @@ def _words(
     parts: the tokens of each sentence.
     values: for each sentence, the texts of its placeholder symbols.
     """
-    codes = {*tokenizer.numbering.symbols.values()} if tokenizer.begin else set()
+    codes = tokenizer.codes
     lengths = [*map(len, text.split())]
     length = min(sum(lengths), sum(map(len, translated.split())))
     ends = token_ends(length, tokenizer, parts, values)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from nmt_cli.errors import UserError
-from nmt_cli.serving.directions import Directions, name_of
+from nmt_cli.serving.directions import Directions
 
 
 def model(source: str, target: str) -> Any:
@@ -50,7 +50,3 @@ def test_a_region_is_ignored_if_only_another_region_has_a_model() -> None:
 def test_two_models_for_one_direction_are_refused() -> None:
     with pytest.raises(UserError, match="b translates from en to de, and so does another model"):
         Directions({"a": model("en", "de"), "b": model("en", "de")})
-
-
-def test_languages_have_english_names() -> None:
-    assert [name_of(code) for code in ("de", "pt_BR", "tlh")] == ["German", "Portuguese", "tlh"]

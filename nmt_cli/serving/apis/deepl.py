@@ -5,9 +5,9 @@ from typing import Any
 
 from starlette.responses import JSONResponse, Response
 
+from nmt_cli.language import name_of
 from nmt_cli.serving.apis import glossaries, libretranslate
 from nmt_cli.serving.apis.bodies import Fields
-from nmt_cli.serving.directions import name_of
 from nmt_cli.serving.documents import TranslationRequest
 from nmt_cli.serving.refused import Refused
 from nmt_cli.serving.service import Service

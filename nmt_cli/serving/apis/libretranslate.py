@@ -7,11 +7,12 @@ from typing import Any
 
 from starlette.responses import JSONResponse, Response
 
+from nmt_cli.language import name_of
 from nmt_cli.serving.apis.answers import EventStream, as_json
 from nmt_cli.serving.apis.bodies import Fields, shown
 from nmt_cli.serving.apis.glossaries import in_request
 from nmt_cli.serving.config import MAX_ALTERNATIVES
-from nmt_cli.serving.directions import Direction, name_of
+from nmt_cli.serving.directions import Direction
 from nmt_cli.serving.documents import Documents, TranslatedText, TranslationRequest, alignment
 from nmt_cli.serving.refused import Refused
 from nmt_cli.serving.service import Service
