@@ -34,6 +34,7 @@ from nmt_cli.model.embedding import sinusoids
 from nmt_cli.model.self_positions import FARTHEST
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.runtime.devices import Precision
+from nmt_cli.text.model_languages import MANY
 from nmt_cli.text.tokenizer import SIDES
 
 WEIGHTS, CONFIG = "model.bin", "config.json"
@@ -165,10 +166,11 @@ def read_model(
     epsilon = settings.number("layer_norm_epsilon", 1e-6 if described["norm_kind"] == "rms" else 1e-5)
     config = ModelConfig(**described, norm_epsilon=epsilon)
     pair = settings.text("source_lang", languages[0]), settings.text("target_lang", languages[1])
-    tokenizers = tokenizers_beside(beside, options.languages(*pair, beside), sides, bare, codes)
+    pair = options.languages(*pair, beside, otherwise=MANY if codes else "")
+    tokenizers = tokenizers_beside(beside, pair, sides, bare, codes)
     imported = weights.import_tensors(tensors, str(where), config, tokenizers, alternating=alternating)
     notes = [POSITIONS_NOTE] if zeros and config.positions == "sinusoidal" else []
-    notes += [m2m100.NOTE.format(codes[0])] if codes else []
+    notes += [m2m100.NOTE.format(len(codes))] if codes else []
     return Foreign(kind, config, tokenizers, imported, search, min(LONGEST, config.limit or LONGEST), notes)
 
 

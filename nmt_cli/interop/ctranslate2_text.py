@@ -9,7 +9,13 @@ from nmt_cli.errors import UserError
 from nmt_cli.interop import m2m100
 from nmt_cli.interop.conventions import SPMS, UNUSED
 from nmt_cli.interop.fairseq import FILLER, MARKS
-from nmt_cli.interop.foreign import foreign_tokenizers, foreign_vocabulary, of_pieces, padded_entries
+from nmt_cli.interop.foreign import (
+    foreign_tokenizers,
+    foreign_vocabulary,
+    of_many_languages,
+    of_pieces,
+    padded_entries,
+)
 from nmt_cli.interop.foreign_settings import ForeignSettings, read_file, read_json, read_spm, read_text
 from nmt_cli.text.config import TextConfig
 from nmt_cli.text.subword_models.pieces import Pieces
@@ -72,9 +78,9 @@ def tokenizers_beside(
 
     Raise `UserError` if the folder has no subword model, or if `codes` lack one of the languages.
     """
-    begins = tuple(m2m100.code_of(folder, lang, codes) for lang in languages) if codes else ()
     if models := _spms(folder):
-        recipe = replace(of_pieces(languages, codes, begins), bare_source=bare)
+        many = of_many_languages(languages, codes, "target", folder) if codes else None
+        recipe = replace(many or of_pieces(languages), bare_source=bare)
         return foreign_tokenizers(recipe, models, sides)
     if (folder / BPE).is_file():
         files = dict.fromkeys(SIDES, read_file(folder / BPE))

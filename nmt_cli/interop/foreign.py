@@ -13,10 +13,12 @@ from torch import Tensor
 
 from nmt_cli.checkpoints.model_folder import Identity, write_model
 from nmt_cli.errors import UserError
+from nmt_cli.language import language_in, nearest_language
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.runtime.atomic import check_writable, folder_written_whole, refuse_other_files
 from nmt_cli.setting_values import toml_literal
 from nmt_cli.text.config import TextConfig
+from nmt_cli.text.model_languages import MANY, TAG, ModelLanguages, listed
 from nmt_cli.text.tokenizer import Side
 from nmt_cli.text.tokenizers import Recipe, Tokenizers, numbered_tokenizers
 from nmt_cli.text.vocabulary import Vocabulary
@@ -61,12 +63,13 @@ class ImportOptions:
     target_lang: str | None = None
     positions: PositionRule | None = None
 
-    def languages(self, source: str, target: str, path: Path) -> tuple[str, str]:
+    def languages(self, source: str, target: str, path: Path, otherwise: str = "") -> tuple[str, str]:
         """Return the source and the target language. Raise `UserError`, which names `path`, if one is
         unknown.
 
         source, target: the languages that the model records, or "".
         path: the file or folder of the model.
+        otherwise: the name of an unknown language. "" refuses it.
 
         Each language is the first of these that is there: the option, the one that the model records, and the
         one in the name of the model's folder or of one of its next two parents. A model that was downloaded
@@ -77,7 +80,10 @@ class ImportOptions:
         # A parent such as my-old is more often not a pair of languages.
         names = [own.name, *(path.name for path in parents if path.name.count("-") > 1)]
         pair = next((match.groups() for match in map(PAIR.fullmatch, names) if match), ("", ""))
-        languages = self.source_lang or source or pair[0], self.target_lang or target or pair[1]
+        languages = (
+            self.source_lang or source or pair[0] or otherwise,
+            self.target_lang or target or pair[1] or otherwise,
+        )
         if not languages[0] or not languages[1]:
             raise UserError(f"{path} does not record its languages. Add --source-lang and --target-lang.")
         return languages
@@ -108,11 +114,37 @@ class Foreign:
     """Training record of a model that nmt exported."""
 
 
-def of_pieces(
-    languages: tuple[str, str], symbols: tuple[str, ...] = (), begins: tuple[str, ...] = ()
-) -> Recipe:
+def of_pieces(languages: tuple[str, str]) -> Recipe:
     """Return the recipe of tokenisers with SentencePiece models for `foreign_tokenizers`."""
-    return Recipe("sentencepiece", True, *languages, UNTOUCHED, symbols, begins=begins)
+    return Recipe("sentencepiece", True, *languages, UNTOUCHED)
+
+
+def of_many_languages(
+    usual: tuple[str, str], codes: Sequence[str], target_symbols: Side, where: Path
+) -> Recipe:
+    """Return the recipe of a model with a symbol for each language, such as `fra_Latn`, `__fr__` or `<2fr>`.
+
+    usual: the direction of calls that name no language. `MANY` is no language.
+    codes: the symbols.
+    target_symbols: the side that begins with the symbol of the target language.
+
+    Raise `UserError`, which names `where`, for an unknown language.
+    """
+    tags = {match["name"]: match[0] for match in map(TAG.fullmatch, codes) if match}
+    names = tags or {code.strip("_"): code for code in codes}
+    # A source without a symbol may be in any language.
+    checked = usual if target_symbols == "target" else usual[1:]
+    for lang in checked:
+        if lang != MANY and not language_in(names, lang):
+            offered = nearest_language(lang, names) or f"it has {listed(names)}."
+            raise UserError(f"{where} has no language {lang}: {offered}")
+    source, target = (language_in(names, lang) or lang for lang in usual)
+    sources = names if target_symbols == "target" else dict.fromkeys([*names], "")
+    languages = ModelLanguages(sources, names, target_symbols)
+    symbols = languages.begins(source, target) if target in names else ("", "")
+    begins = symbols if any(symbols) else ()
+    recipe = of_pieces((source, target))
+    return replace(recipe, symbols=tuple(codes), begins=begins, languages=languages)
 
 
 def foreign_tokenizers(

@@ -106,7 +106,7 @@ def read(folder: Path, options: ImportOptions) -> Foreign:
     if kind == m2m100.KIND:
         config = replace(config, positions="marian", first_position=fairseq.FIRST)
         tokenizers = m2m100.tokenizers(folder, settings, len(tensors[OUTPUT]), options)
-        notes, longest = [m2m100.NOTE.format(tokenizers.recipe.symbols[0])], 1024
+        notes, longest = [m2m100.NOTE.format(len(tokenizers.recipe.symbols))], 1024
     else:
         sides, described = _vocabularies(folder, settings, tensors), read_settings_if_any(folder / TOKENIZER)
         if sides["target"].start is None and options.positions == "marian":

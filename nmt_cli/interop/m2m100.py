@@ -4,12 +4,12 @@ Every source and target sentence begins with its language code. M2M100 lists its
 has no `vocab.json`: its ids are the ids of the SentencePiece model plus 1.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from nmt_cli.errors import UserError
 from nmt_cli.interop.fairseq import END, MARKS, PADDING, vocabulary_of
-from nmt_cli.interop.foreign import ImportOptions, foreign_tokenizers, of_pieces
+from nmt_cli.interop.foreign import ImportOptions, foreign_tokenizers, of_many_languages
 from nmt_cli.interop.foreign_settings import (
     ForeignSettings,
     read_ids,
@@ -18,6 +18,7 @@ from nmt_cli.interop.foreign_settings import (
     read_spm,
 )
 from nmt_cli.interop.weights import MAX_ROWS
+from nmt_cli.text.model_languages import MANY
 from nmt_cli.text.subword_models.pieces import Pieces
 from nmt_cli.text.tokenizer import SIDES
 from nmt_cli.text.tokenizers import Tokenizers
@@ -39,13 +40,7 @@ KNOWN: Mapping[str, str] = {"m2m100": M2M100, "wmt21": "en ha is ja cs ru zh de"
 """The languages of each `language_codes`, in the order of their ids. Tokenisers that transformers 5 made from
 files are saved with this name only."""
 
-SHOWN = 6
-"""Number of languages that an error lists."""
-
-NOTE = (
-    "a line that begins with a language code, such as {}, is in that language. With input.prefix=true, "
-    "the code of the target language may follow the line after a tab"
-)
+NOTE = "nmt translate chooses among {} languages with --source-lang and --target-lang"
 
 
 def tokenizers(folder: Path, settings: ForeignSettings, rows: int, options: ImportOptions) -> Tokenizers:
@@ -66,10 +61,9 @@ def tokenizers(folder: Path, settings: ForeignSettings, rows: int, options: Impo
     vocabulary = vocabulary_of(entries, rows, folder, masks)
     symbols = tuple(code for code in codes.values() if code != MASK)
     settings = read_settings_if_any(folder / TOKENIZER)
-    pair = options.languages(settings.text("src_lang", ""), settings.text("tgt_lang", ""), folder)
-    begins = tuple(code_of(folder, lang, symbols) for lang in pair)
+    usual = options.languages(settings.text("src_lang", ""), settings.text("tgt_lang", ""), folder, MANY)
     models, sides = dict.fromkeys(SIDES, content), dict.fromkeys(SIDES, vocabulary)
-    return foreign_tokenizers(of_pieces(pair, symbols, begins), models, sides)
+    return foreign_tokenizers(of_many_languages(usual, symbols, "target", folder), models, sides)
 
 
 def _pieces(folder: Path, spm: bytes, rows: int) -> list[str]:
@@ -123,17 +117,3 @@ def _added(folder: Path, pieces: int) -> dict[int, str]:
     if wrong := [code for i, code in codes.items() if i > MAX_ROWS or len(code.split()) != 1]:
         raise UserError(f"{folder}: {wrong[0][:40]!r} is not a language code. Copy the folder again.")
     return codes
-
-
-def code_of(folder: Path, lang: str, codes: Sequence[str]) -> str:
-    """Return the code of `lang` in `codes`: `lang` itself, `__lang__`, or `<2lang>`. If there is none, raise
-    `UserError`, which names `folder` and similar languages."""
-    for code in (lang, f"__{lang}__", f"<2{lang}>"):
-        if code in codes:
-            return code
-    langs = [code.strip("_<>").removeprefix("2") for code in codes]
-    similar = [one for one in langs if one[:2] == lang[:2]] or langs
-    listed = ", ".join(similar[:SHOWN])
-    raise UserError(
-        f"{folder} has no language {lang}. It has {listed}{' ...' if len(similar) > SHOWN else ''}."
-    )

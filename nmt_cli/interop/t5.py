@@ -18,14 +18,15 @@ from nmt_cli.interop.foreign import (
     ImportOptions,
     foreign_tokenizers,
     foreign_vocabulary,
+    of_many_languages,
     of_pieces,
     padded_entries,
 )
 from nmt_cli.interop.foreign_settings import ForeignSettings, read_spm
-from nmt_cli.interop.m2m100 import code_of
 from nmt_cli.interop.weights import OUTPUT, SOURCE, TARGET, common_tensors, import_tensors
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.self_positions import BUCKETS, FARTHEST
+from nmt_cli.text.model_languages import MANY
 from nmt_cli.text.subword_models.pieces import Pieces
 from nmt_cli.text.tokenizer import SIDES
 from nmt_cli.text.tokenizers import Tokenizers
@@ -62,7 +63,7 @@ PARTS = {
 }
 """The common names of the matrices in a layer."""
 
-CODE_NOTE = "a line that begins with a language code, such as {}, is translated into that language"
+CODE_NOTE = "nmt translate chooses among {} languages with --target-lang"
 PREFIX_NOTE = "T5 expects a prefix that names the task. Put it before each line"
 
 
@@ -90,7 +91,7 @@ def read(
     tokenizers = _tokenizers(folder, settings, rows, options)
     imported = import_tensors(named, str(folder), config, tokenizers)
     longest, codes = settings.integer("n_positions", 512), tokenizers.recipe.symbols
-    kind, note = ("MADLAD-400", CODE_NOTE.format(codes[0])) if codes else ("T5", PREFIX_NOTE)
+    kind, note = ("MADLAD-400", CODE_NOTE.format(len(codes))) if codes else ("T5", PREFIX_NOTE)
     return Foreign(kind, config, tokenizers, imported, longest=longest, notes=[note])
 
 
@@ -174,7 +175,7 @@ def _tokenizers(folder: Path, settings: ForeignSettings, rows: int, options: Imp
         never=(padding, *(i for i, piece in enumerate(model.entries) if piece is None)),
     )
     codes = tuple(entry for entry in vocabulary.entries if CODE.fullmatch(entry))
-    languages = options.languages("", "", folder)
-    begins = (code_of(folder, languages[1], codes), "") if codes else ()
+    usual = options.languages("", "", folder, otherwise=MANY if codes else "")
+    recipe = of_many_languages(usual, codes, "source", folder) if codes else of_pieces(usual)
     models, sides = dict.fromkeys(SIDES, content), dict.fromkeys(SIDES, vocabulary)
-    return foreign_tokenizers(of_pieces(languages, codes, begins), models, sides)
+    return foreign_tokenizers(recipe, models, sides)

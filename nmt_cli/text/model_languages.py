@@ -80,8 +80,8 @@ class ModelLanguages:
 def _chosen(name: str | None, known: Mapping[str, str], usual: str, word: str) -> str:
     """Return the name of a language in `known`. `word` is "from" or "into", for errors."""
     if name is None:
-        if usual in known or len(known) == 1:
-            return usual if usual in known else next(iter(known))
+        if found := language_in(known, usual) or (next(iter(known)) if len(known) == 1 else None):
+            return found
         raise UserError(f"the model translates {word} {listed(known)}. Choose one of them.")
     if found := language_in(known, name):
         return found
@@ -114,6 +114,7 @@ def languages_of_symbols(
     targets = {match["name"]: match[0] for match in map(TAG.fullmatch, symbols) if match}
     if not targets:
         return ModelLanguages({source: ""}, {target: ""})
-    # MADLAD-400 begins its sources with a symbol, and reads all languages.
-    reads_all = bool(begins) or iso_code(source) == MANY
+    # MADLAD-400 begins its sources with a symbol, and reads all languages. So do models of OPUS-MT such as
+    # itc-itc, whose names have a family of languages on both sides.
+    reads_all = bool(begins) or iso_code(source) == MANY or source == target
     return ModelLanguages(dict.fromkeys(targets, "") if reads_all else {source: ""}, targets)

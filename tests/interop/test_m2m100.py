@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +95,30 @@ def test_a_line_may_name_other_languages(pair: Pair) -> None:
     assert assert_found(expected, translations(ours, lines, 4, prefix=True))
 
 
+DIRECTIONS = {
+    "nllb": [("deu_Latn", "zho_Hans"), ("eng_Latn", "fra_Latn")],
+    "m2m100": [("de", "zh"), ("ja", "en")],
+}
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_an_import_without_languages_has_all_directions(pair: Pair, tmp_path: Path, number: int) -> None:
+    kind, folder, theirs, _ = pair
+    source, target = DIRECTIONS[kind][number]
+    write(read(str(folder), ImportOptions()), tmp_path / "ours")
+    ours = read_model(tmp_path / "ours")
+    tokenizers = ours.identity.tokenizers.directed(source, target)
+    code = tokenizers.target.begin
+    expected = their_translations(theirs, tokenizer_of(kind, folder, source, target), LINES, code, 4)
+    directed = replace(ours, identity=replace(ours.identity, tokenizers=tokenizers))
+    assert len(assert_found(expected, translations(directed, LINES, 4))) > 4
+
+
+def test_a_language_may_have_its_code_of_two_letters(nllb: Path) -> None:
+    by_two, by_full = (read(str(nllb), ImportOptions(*pair)) for pair in (("en", "fr"), PAIRS["nllb"]))
+    assert by_two.tokenizers.fingerprint == by_full.tokenizers.fingerprint
+
+
 def test_an_empty_line_has_an_empty_translation(pair: Pair) -> None:
     assert [translation.text for translation in translations(pair[3], ["", "  "], 4)] == ["", ""]
 
@@ -112,9 +137,8 @@ def token(number: int) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("name", "content", "langs", "message"),
     [
-        ("", {}, ("eng_Latn", None), "Add --source-lang and --target-lang"),
-        ("", {}, ("eng_Latn", "xx"), r"has no language xx\. It has ace_Arab"),
-        ("", {}, ("en", "fr"), r"has no language en\. It has eng_Latn"),
+        ("", {}, ("eng_Latn", "xx"), r"has no language xx: it has ace_Arab, deu_Latn, .*, zho_Hans\."),
+        ("", {}, ("enx", "fr"), r"has no language enx: did you mean eng_Latn\?"),
         ("tokenizer.json", None, ("eng_Latn", "fra_Latn"), "names no languages"),
         ("vocab.json", {"<s>": 0, "a": 2}, ("eng_Latn", "fra_Latn"), "does not number its pieces"),
         ("vocab.json", {"<s>": 0, "a": 1}, ("eng_Latn", "fra_Latn"), "does not begin with <s> <pad>"),

@@ -209,7 +209,11 @@ def test_a_line_may_name_another_target_language(tmp_path: Path) -> None:
     codes = [source.vocabulary.entries.index(f"<2{lang}>") for lang in ("pt_BR", "de")]
     assert (other[1], default[1]) == (codes[0], codes[1])
     assert other[2:] == default[2:]
-    assert "<2fr> is translated" in foreign.notes[0] or "<2de>" in foreign.notes[0]
+    assert "chooses among 3 languages with --target-lang" in foreign.notes[0]
+    everything = read(str(tmp_path / "theirs"), ImportOptions()).tokenizers
+    for made in (everything, foreign.tokenizers):
+        directed = made.directed(None, "pt").source
+        assert directed.encode(directed.prepare("ab")) == other
     assert source.prepare("") == ""
 
 
@@ -248,8 +252,7 @@ def test_logits_of_mt5_are_divided_only_if_version_4_of_transformers_tied_its_em
 @pytest.mark.parametrize(
     ("settings", "langs", "message"),
     [
-        ({}, ("en", None), "Add --source-lang and --target-lang"),
-        ({}, ("en", "xx"), r"has no language xx\. It has de, fr, pt_BR"),
+        ({}, ("en", "xx"), r"has no language xx: it has de, fr, pt_BR"),
         ({"model_type": "umt5"}, ("en", "de"), "model_type is umt5"),
         ({"feed_forward_proj": "gated-relu"}, ("en", "de"), "feed_forward_proj is gated-relu"),
         ({"relative_attention_num_buckets": 8}, ("en", "de"), "num_buckets is 8, but nmt supports only 32"),
