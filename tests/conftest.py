@@ -446,16 +446,18 @@ def made_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder of untrained models that translate up to 63 characters at a time. `copies` returns its
     source. `french` copies from French into English. `silent` returns nothing. `loops` repeats "a" without
     end. `other` has another vocabulary. `masks` and `loops-masks` have symbols for four placeholders.
-    `terms` has symbols of terms, as if it had learnt them."""
+    `terms` has symbols of terms, as if it had learnt them. `tagged` also copies the symbol of the target
+    language, German, French or Spanish, at the start of its source."""
     # Most tests need no torch, which takes seconds to load.
     from nmt_cli.checkpoints.model_folder import Identity, weights, write_model
     from nmt_cli.text.config import TextConfig, TokenizerConfig
     from nmt_cli.text.placeholders import family
     from nmt_cli.text.tokenizers import Recipe, learn_tokenizers
 
-    def characters(alphabet: str, source: str, masks: int, terms: bool) -> "Tokenizers":
-        lang = "en" if source == "fr" else "de"
-        recipe = Recipe("char", True, source, lang, TextConfig(), symbols=family(masks, terms))
+    def characters(alphabet: str, source: str, masks: int, terms: bool, tags: Sequence[str]) -> "Tokenizers":
+        lang = "mul" if tags else "en" if source == "fr" else "de"
+        symbols = (*tags, *family(masks, terms))
+        recipe = Recipe("char", True, source, lang, TextConfig(), symbols)
         return learn_tokenizers(recipe, TokenizerConfig(kind="char"), {"source": [alphabet], "target": []})
 
     def write(
@@ -465,8 +467,9 @@ def made_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
         source: str = "en",
         masks: int = 0,
         terms: bool = False,
+        tags: Sequence[str] = (),
     ) -> None:
-        tokenizers = characters(alphabet, source, masks, terms)
+        tokenizers = characters(alphabet, source, masks, terms, tags)
         only = None if always is None else [*tokenizers.target.encode(always), 0][0]
         config, model = _copier(len(tokenizers.source.vocabulary.entries), only)
         (folder / name).mkdir()
@@ -483,6 +486,7 @@ def made_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write("masks", letters, masks=4)
     write("terms", f"{letters}⟦<>⟧", terms=True)
     write("loops-masks", letters, always="a", masks=4)
+    write("tagged", letters, tags=["<2de>", "<2fr>", "<2es>"])
     return folder
 
 

@@ -98,11 +98,65 @@ def test_the_examples_in_docstrings_work(
         assert doctest.DocTestRunner(verbose=False).run(example).failed == 0
 
 
+@pytest.fixture(scope="module")
+def tagged(made_models: Path) -> Iterator[Model]:
+    """Yield a model of three targets, whose translations show the symbol of the target language."""
+    with load(made_models / "tagged", device="cpu", threads=1) as loaded:
+        yield loaded
+
+
+def test_a_call_chooses_the_target_language(tagged: Model) -> None:
+    assert tagged.directions == [("en", "de"), ("en", "fr"), ("en", "es")]
+    assert tagged.translate(["abc", "", "de"], target="fr") == ["<2fr> abc", "", "<2fr> de"]
+    spanish = tagged.direction("es", source="en")
+    assert spanish.languages == ("en", "es") and repr(spanish) == "<Model en-es>"
+    assert spanish.translate_text("One is.  Two is.") == "<2es> One is.  <2es> Two is."
+    assert [*spanish.stream(["abc"])] == asyncio.run(spanish.atranslate(["abc"])) == ["<2es> abc"]
+    assert spanish.translate(["abc"], target="de") == ["<2de> abc"]
+    assert tagged.translate(["abc", "<2fr> abc"]) == ["abc", "<2fr> abc"]
+    same, other = spanish.score([("abc", "<2es> abc"), ("abc", "<2de> abc")])
+    assert same > other
+    (aligned,) = spanish.translations(["abc de"], aligned=True)
+    assert len(aligned.shares) == len("<2es> abc de".split()) + 2  # < and > are units
+    for target, message in (("french", r"did you mean fr\?"), ("ja", "it has de, fr, es")):
+        with pytest.raises(UserError, match=message):
+            tagged.translate(["abc"], target=target)
+    with pytest.raises(UserError, match="does not translate from it: it has en"):
+        tagged.direction("de", "it")
+
+
+def test_directions_of_a_model_share_its_workers(made_models: Path) -> None:
+    with load(made_models / "tagged", device="cpu", threads=1) as model:
+        french = model.direction("fr")
+        french.translate(["abc"])
+        assert french._workers is model._workers is not None
+        model.close()
+        with pytest.raises(RuntimeError, match="is closed"):
+            french.translate(["abc"])
+
+
+def test_a_batch_of_several_languages_translates_as_one_language_at_a_time(tagged: Model) -> None:
+    """Tokens are equal, and scores too but for the order of sums in a larger batch."""
+    lines = random_lines(30, seed=9)
+    views = [tagged.direction(target) for target in ("de", "fr", "es")]
+    apart = [[*view.translations(lines)] for view in views]
+
+    async def together() -> list[list[api.Translation]]:
+        async def one(view: Model) -> list[api.Translation]:
+            return [translation async for translation in view.atranslations(lines)]
+
+        return await asyncio.gather(*map(one, views))
+
+    for alone, mixed in zip(apart, asyncio.run(together()), strict=True):
+        for first, second in zip(alone, mixed, strict=True):
+            assert first.text == second.text and first.confidence == pytest.approx(second.confidence)
+
+
 def test_every_method_has_an_example() -> None:
     methods = (
         "translate stream translations translate_text translate_html translate_document atranslate astream "
         "atranslations atranslate_text score token_scores align attention_maps sentences joined queued "
-        "languages tokenizers glossary"
+        "languages directions direction tokenizers glossary"
     )
     names = {f"nmt_cli.api.model.Model.{name}" for name in methods.split()} | {"nmt_cli.api.model.load"}
     functions = {f"nmt_cli.api.commands.{name}" for name in ("preprocess", "train", "preset", "average")}

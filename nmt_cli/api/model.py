@@ -79,19 +79,24 @@ class Model:
     block, or when the model is garbage-collected. A forked process starts its own workers.
     """
 
-    def __init__(self, loaded: Loaded) -> None:
-        self._loaded = loaded
-        self._workers: Workers | None = None
-        self._closed = False
-        # Two threads that translate first must not both start workers.
-        self._changing = threading.Lock()
+    def __init__(self, loaded: Loaded, running: _Running | None = None) -> None:
+        self._any_direction = loaded
+        self._running = running or _Running(loaded)
 
     def __repr__(self) -> str:
         return f"<Model {'-'.join(self.languages)}>"
 
     @property
+    def _loaded(self) -> Loaded:
+        """The models. Raise `UserError` if no direction is chosen, and translations need its symbol."""
+        tokenizers = self._any_direction.translator.tokenizers
+        if tokenizers.recipe.needs_direction:
+            tokenizers.directed()  # raises the error, which lists the languages
+        return self._any_direction
+
+    @property
     def languages(self) -> tuple[str, str]:
-        """The source and the target language, as named in training.
+        """The source and the target language, as named in training. "mul" stands for several languages.
 
         >>> model.languages
         ('en', 'de')
@@ -100,9 +105,31 @@ class Model:
         return recipe.source_lang, recipe.target_lang
 
     @property
+    def directions(self) -> list[tuple[str, str]]:
+        """All pairs of a source and a target language among which a call may choose.
+
+        >>> model.directions
+        [('en', 'de')]
+        """
+        return self.tokenizers.recipe.own_languages.directions
+
+    def direction(self, target: str | None = None, source: str | None = None) -> Model:
+        """Return a model of several languages for one direction. All its methods translate in this direction.
+        It shares weights and workers with this model, and sentences of several directions share batches. A
+        model of one source language does not need `source`. Raises `UserError` for an unknown language.
+
+        >>> model.direction("de").translate(["abc"])
+        ['abc']
+        >>> model.direction("fr")
+        Traceback (most recent call last):
+        nmt_cli.errors.UserError: the model does not translate into fr: it has de.
+        """
+        return Model(self._any_direction.directed(source, target), self._running)
+
+    @property
     def config(self) -> TranslateConfig:
         """The settings with which the model was loaded."""
-        return self._loaded.translator.config
+        return self._any_direction.translator.config
 
     @property
     def tokenizers(self) -> Tokenizers:
@@ -111,7 +138,7 @@ class Model:
         >>> model.tokenizers.source.encode("abc") == model.tokenizers.target.encode("abc")
         True
         """
-        return self._loaded.translator.tokenizers
+        return self._any_direction.translator.tokenizers
 
     @property
     def transformers(self) -> Sequence[Transformer]:
@@ -119,12 +146,12 @@ class Model:
 
         A CPU translates with a copy of their weights, so changes have no effect on translations. To train a
         model, use `read_model`."""
-        return self._loaded.models
+        return self._any_direction.models
 
     @property
     def max_source_tokens(self) -> int:
         """The maximum number of source tokens of a sentence. Longer sentences are translated in parts."""
-        return self._loaded.translator.segmenter.longest
+        return self._any_direction.translator.segmenter.longest
 
     def glossary(self, terms: Terms | Anywhere) -> Glossary:
         """Return a glossary from a file, or from the accepted translations of each term. If a source has a
@@ -143,9 +170,13 @@ class Model:
         search: SearchConfig | None = None,
         glossary: Glossary | None = None,
         rule: Rule | None = None,
+        *,
+        target: str | None = None,
+        source: str | None = None,
     ) -> list[str]:
         """Return the best translation of each line, in order. Raises `UserError` if a line does not fit into
         memory. `search` replaces the search settings of `load` for this call, here and in other methods.
+        `target` and `source` are languages of a model of several, as for `direction`.
 
         `rule` may forbid next tokens. Each step calls `rule(log_probs, history, end)`, and the rule changes
         `log_probs` in place: a row for each hypothesis, a column for each id, -inf for a forbidden token.
@@ -157,7 +188,8 @@ class Model:
         >>> model.translate(["abc"], SearchConfig(beam=1))
         ['abc']
         """
-        return [one.checked_text for one in self.translations(lines, search, glossary=glossary, rule=rule)]
+        model = self.direction(target, source) if target or source else self
+        return [one.checked_text for one in model.translations(lines, search, glossary=glossary, rule=rule)]
 
     def stream(self, lines: Iterable[str], search: SearchConfig | None = None) -> Iterator[str]:
         """Yield the best translation of each line in order, each as soon as finished. A thread reads `lines`,
@@ -197,7 +229,7 @@ class Model:
         # This method is no generator, so that wrong arguments raise errors here and not at the first result.
         options = replace(self._loaded.options(search, aligned, glossary), rule=rule)
         lines = checked_lines(lines)
-        queue = self._started().queue
+        queue = self._running.started().queue
         return self._kept(stream(self._loaded.translator, options, queue, lines, before_waiting))
 
     def translate_text(self, text: str, search: SearchConfig | None = None) -> str:
@@ -311,7 +343,7 @@ class Model:
         lines, options = checked_lines(lines), self._loaded.options(search, aligned, glossary)
         workers = self._workers
         if not workers or not workers.usable:
-            workers = await asyncio.to_thread(self._started)  # takes seconds
+            workers = await asyncio.to_thread(self._running.started)  # takes seconds
         stream = async_stream(self._loaded.translator, options, workers.queue, lines)
         # A consumer that stops early takes its sentences out of the queue now, not when the generator is
         # collected.
@@ -376,7 +408,11 @@ class Model:
 
     def start(self) -> None:
         """Start the workers before the first translation. Raises `RuntimeError` for a closed model."""
-        self._started()
+        self._running.started()
+
+    @property
+    def _workers(self) -> Workers | None:
+        return self._running.workers
 
     @property
     def queued(self) -> int:
@@ -399,10 +435,7 @@ class Model:
 
     def close(self) -> None:
         """End the workers. Running and later translations raise `RuntimeError`."""
-        with self._changing:
-            self._closed = True
-            if self._workers:
-                self._workers.close()
+        self._running.close()
 
     def __enter__(self) -> Self:
         return self
@@ -414,7 +447,18 @@ class Model:
         """Yield `translations` unchanged. The generator refers to the model, so its workers stay alive."""
         yield from translations
 
-    def _started(self) -> Workers:
+
+class _Running:
+    """The workers of a model, which the models of its directions share."""
+
+    def __init__(self, loaded: Loaded) -> None:
+        self._loaded = loaded
+        self.workers: Workers | None = None
+        self._closed = False
+        # Two threads that translate first must not both start workers.
+        self._changing = threading.Lock()
+
+    def started(self) -> Workers:
         """Return usable workers. Start them if there are none. Raise `RuntimeError` for a closed model."""
         from nmt_cli.translation.workers.pool import Workers
 
@@ -422,10 +466,17 @@ class Model:
             if self._closed:
                 raise RuntimeError("the model is closed. Load it again.")
             # Unusable after a failure, or if this process is a fork of the one that started them.
-            if not self._workers or not self._workers.usable:
-                if self._workers:
-                    self._workers.close()
-                self._workers = Workers(self._loaded.workers, self._loaded.start)
+            if not self.workers or not self.workers.usable:
+                if self.workers:
+                    self.workers.close()
+                self.workers = Workers(self._loaded.workers, self._loaded.start)
                 # Unlike `__del__`, this is also called if the program ends while the model is in use.
-                weakref.finalize(self, self._workers.close_at_any_moment)
-            return self._workers
+                weakref.finalize(self, self.workers.close_at_any_moment)
+            return self.workers
+
+    def close(self) -> None:
+        """End the workers. Later calls of `started` raise `RuntimeError`."""
+        with self._changing:
+            self._closed = True
+            if self.workers:
+                self.workers.close()

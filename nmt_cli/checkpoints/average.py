@@ -14,11 +14,10 @@ from safetensors import safe_open
 from torch import Tensor
 
 from nmt_cli.checkpoints.card import CARD, NO_FACTS, About, card
-from nmt_cli.checkpoints.finding import CONFIG, EMA, WEIGHTS
+from nmt_cli.checkpoints.finding import CONFIG, EMA, TOKENIZERS, WEIGHTS
 from nmt_cli.checkpoints.model_folder import (
     CONFIDENCE,
     FORMAT,
-    TOKENIZERS,
     Identity,
     read_identity,
     write_model,

@@ -20,6 +20,7 @@ from nmt_cli.scoring.confidence import Calibration
 from nmt_cli.scoring.config import Metric
 from nmt_cli.scoring.measures import Score
 from nmt_cli.setting_values import converted
+from nmt_cli.text.model_languages import listed
 from nmt_cli.text.tokenizers import Recipe
 
 CARD = "README.md"
@@ -117,10 +118,11 @@ def facts_of(folder: Path, model: LoadedModel) -> About:
 def card(identity: Identity, parameters: int, origin: str, about: About) -> str:
     """Return a model card in Markdown. `origin` describes the weights, and `parameters` is their number."""
     recipe, config = identity.tokenizers.recipe, identity.config
+    languages = recipe.own_languages
     sizes = [len(side.vocabulary) for side in (identity.tokenizers.source, identity.tokenizers.target)]
     entries = f"{sizes[0]:,} joint entries" if recipe.joint else f"{sizes[0]:,} and {sizes[1]:,} entries"
     facts = {
-        "Languages": f"{recipe.source_lang} to {recipe.target_lang}",
+        "Languages": f"{listed(languages.sources)} to {listed(languages.targets)}",
         "Architecture": f"Transformer, {shape_in_words(config)}",
         "Parameters": f"{parameters:,}",
         "Subwords": f"{recipe.kind}, {entries}",
@@ -174,7 +176,8 @@ def _metadata(form: str, recipe: Recipe, about: About, licence: str) -> dict[str
 
     A language without a code of two or three letters is left out.
     """
-    codes = dict.fromkeys(iso_code(lang) for lang in (recipe.source_lang, recipe.target_lang))
+    languages = recipe.own_languages
+    codes = dict.fromkeys(map(iso_code, (*languages.sources, *languages.targets)))
     metadata: dict[str, Any] = {
         "language": [code for code in codes if re.fullmatch("[a-z]{2,3}", code)],
         "pipeline_tag": "translation",

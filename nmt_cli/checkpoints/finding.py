@@ -2,14 +2,18 @@
 
 import re
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nmt_cli.checkpoints.foreign_kinds import refuse_foreign_model
 from nmt_cli.errors import UserError
 from nmt_cli.runtime.foreign_text import parsed_json, read_ordinary
 
+if TYPE_CHECKING:
+    from nmt_cli.text.tokenizers import Recipe
+
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
+TOKENIZERS = "tokenizer"
 EMA = "ema.safetensors"
 SETTINGS = "config.toml"
 """The settings of a run."""
@@ -49,17 +53,16 @@ def find_model(path: Path) -> Path:
     )
 
 
-def languages_of(path: Path) -> tuple[str, str]:
-    """Return the source and target language of a model, checkpoint or run folder. The weights are not read.
+def recipe_of(path: Path) -> "Recipe":
+    """Return the recipe of the tokenisers of a model, checkpoint or run folder, which names its languages.
+    Neither weights nor vocabularies are read.
 
-    Raise `UserError` if there is no model, or if its `config.json` is damaged.
+    Raise `UserError` if there is no model, or if its recipe is damaged.
     """
-    file = find_model(path) / CONFIG
-    try:
-        languages = parsed_json(read_ordinary(file))["languages"]
-        return str(languages["source"]), str(languages["target"])
-    except (OSError, ValueError, TypeError, KeyError) as error:
-        raise UserError(f"{file} does not name the languages of the model. Copy it again.") from error
+    # Late, since every command imports this module, and tokenisers take a tenth of a second.
+    from nmt_cli.text.tokenizers import read_recipe
+
+    return read_recipe(find_model(path) / TOKENIZERS)
 
 
 def weights_size(path: Path) -> int:

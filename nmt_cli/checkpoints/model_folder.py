@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from nmt_cli import __version__
-from nmt_cli.checkpoints.finding import CONFIG, EMA, WEIGHTS
+from nmt_cli.checkpoints.finding import CONFIG, EMA, TOKENIZERS, WEIGHTS
 from nmt_cli.checkpoints.verified_files import (
     damaged,
     read_description,
@@ -34,7 +34,6 @@ from nmt_cli.scoring.confidence import Calibration
 from nmt_cli.text.tokenizers import Tokenizers, load_tokenizers
 
 FORMAT = 1
-TOKENIZERS = "tokenizer"
 CONFIDENCE = "confidence"
 """The key of the calibration in the training record."""
 

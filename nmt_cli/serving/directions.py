@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from nmt_cli.errors import UserError
 from nmt_cli.language import iso_code, language_in
-from nmt_cli.serving.models import Served
+from nmt_cli.serving.models import Leg, Served
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,8 +15,9 @@ class Direction:
 
     source: str
     target: str
-    models: Sequence[Served]
-    """One model, or two in the order of use. The first of two translates into the pivot language."""
+    legs: Sequence[Leg]
+    """One model with its direction, or two in the order of use. The first of two translates into the pivot
+    language."""
 
     @property
     def name(self) -> str:
@@ -28,44 +30,48 @@ class Directions:
     its model. A language in a request may have a region that no model has, such as "EN-US" for "en"."""
 
     def __init__(self, models: Mapping[str, Served], pivot: str = "") -> None:
-        """Add the direction of each of `models`, by name.
+        """Add the directions of each of `models`, by name.
 
-        With a `pivot` language, also add each missing direction that two models make through it. Raise
+        With a `pivot` language, also add each missing direction that two others make through it. Raise
         `UserError` if two models have the same direction.
         """
         self.models = list(models.values())
         self.named: dict[str, Direction] = {}
         self._all: dict[tuple[str, str], Direction] = {}
         for name, model in models.items():
-            pair = model.languages
-            if pair in self._all:
-                raise UserError(
-                    f"{name} translates from {pair[0]} to {pair[1]}, and so does another model. Use only one."
-                )
-            self._all[pair] = self.named[name] = Direction(*pair, [model])
+            for pair in model.directions:
+                if pair in self._all:
+                    raise UserError(
+                        f"{name} translates from {pair[0]} to {pair[1]}, and so does another model. Use only "
+                        "one."
+                    )
+                self._all[pair] = Direction(*pair, [Leg(model, *pair)])
+            if not model.needs_direction:
+                # Texts may begin with the symbol of a language, such as <2fr>.
+                self.named[name] = Direction(*model.languages, [Leg(model, *model.languages)])
+        self._usual = {(one.source, one.target): one for one in self.named.values()}
+        pivot = language_in(chain.from_iterable(self._all), pivot) or ""
         into = [one for one in self._all.values() if one.target == pivot]
         out = [one for one in self._all.values() if one.source == pivot]
         for first in into:
             for second in out:
                 pair = (first.source, second.target)
                 if first.source != second.target and pair not in self._all:
-                    self._all[pair] = Direction(*pair, [*first.models, *second.models])
-        self.named |= {one.name: one for one in self._all.values()}
-
-    @property
-    def languages(self) -> list[str]:
+                    self._all[pair] = Direction(*pair, [*first.legs, *second.legs])
+        self.named |= {one.name: one for one in (*self.named.values(), *self._all.values())}
+        self.languages = [*dict.fromkeys(chain.from_iterable(self._all))]
         """All source and target languages without repetitions, in the order of the models, source first."""
-        return list(dict.fromkeys(language for pair in self._all for language in pair))
 
-    @property
-    def sources(self) -> list[str]:
+        self._targets: dict[str, list[str]] = {}
+        for source, target in self._all:
+            self._targets.setdefault(source, []).append(target)
+        self.sources = [*self._targets]
         """All source languages without repetitions, in the order of the models."""
-        return list(dict.fromkeys(source for source, _ in self._all))
 
     def targets(self, source: str) -> list[str]:
         """Return the languages that `source` can be translated into, in the order of the models. `source`
         must be the exact name of a model's language. For other names, return an empty list."""
-        return [target for one, target in self._all if one == source]
+        return self._targets.get(source, [])
 
     def offered(self, source: str) -> str:
         """Return a sentence with the languages that `source` can be translated into. If there are none, it
@@ -87,6 +93,9 @@ class Directions:
         """
         if exact := self._all.get((self.resolve(source) or "", self.resolve(target) or "")):
             return exact
+        # "mul" is not listed, but requests with symbols in their texts name it.
+        if usual := self._usual.get((source, target)):
+            return usual
         # With models from en to pt_BR and from pt to en, each language resolves to the name of the other
         # model.
         wanted = (iso_code(source), iso_code(target))

@@ -6,11 +6,13 @@ import sys
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
+from typing import NamedTuple
 
 from nmt_cli.api import Model, UserError
 from nmt_cli.runtime.memory import resident_memory, return_free_memory
 from nmt_cli.serving.config import ServerConfig
 from nmt_cli.serving.refused import Refused
+from nmt_cli.text.tokenizers import Recipe
 
 RETRY_SECONDS = 10
 """Value of the `Retry-After` header. A model that failed to load is not loaded again before."""
@@ -26,16 +28,25 @@ class Served:
     """A model of the server, loaded or not."""
 
     def __init__(
-        self, languages: tuple[str, str], load: Callable[[], Model], size: int = 0, model: Model | None = None
+        self, recipe: Recipe, load: Callable[[], Model], size: int = 0, model: Model | None = None
     ) -> None:
         """Describe a model, which need not be loaded.
 
-        languages: source and target.
+        recipe: names the languages of the model.
         load: returns the model.
         size: bytes of its weights.
         model: the model, if it is loaded already.
         """
-        self.languages, self.load, self.size, self.model = languages, load, size, model
+        self.load, self.size, self.model = load, size, model
+        self.languages = recipe.source_lang, recipe.target_lang
+        """Source and target. "mul" stands for several languages."""
+
+        self.directions = recipe.own_languages.directions
+        """All pairs of a source and a target language."""
+
+        self.needs_direction = recipe.needs_direction
+        """Whether a request must name both languages."""
+
         self.requests = self.wanted = 0
         """Number of requests that use the model, and of those that use it or wait for it."""
 
@@ -44,6 +55,11 @@ class Served:
 
         self.leaving = False
         """Whether the model is unloaded once its requests have ended. New requests wait, then load it."""
+
+    @property
+    def name(self) -> str:
+        """The languages with a hyphen between them, for example "en-de"."""
+        return "-".join(self.languages)
 
     @property
     def usable(self) -> bool:
@@ -55,7 +71,7 @@ class Served:
         try:
             model = self.load()
             # The folder may have been replaced since the start, and would be served as the old pair.
-            if model.languages != self.languages:
+            if (model.languages, model.directions) != (self.languages, self.directions):
                 model.close()
                 pair = "-".join(model.languages)
                 raise UserError(f"its folder now has a model for {pair}. Start nmt serve again.")
@@ -81,6 +97,21 @@ class Served:
             await asyncio.to_thread(self.close)
         finally:
             self.leaving = False
+
+
+class Leg(NamedTuple):
+    """A model of the server, and the direction in which it translates."""
+
+    served: Served
+    source: str
+    target: str
+
+    def opened(self) -> Model:
+        """Return the loaded model for the direction."""
+        assert self.served.model
+        # The usual direction of a model may need no symbol.
+        usual = (self.source, self.target) == self.served.languages
+        return self.served.model if usual else self.served.model.direction(self.target, self.source)
 
 
 class Models:
@@ -120,9 +151,10 @@ class Models:
         return sum(one.model.restarts for one in self._served if one.model)
 
     @asynccontextmanager
-    async def using(self, needed: Sequence[Served]) -> AsyncGenerator[list[Model]]:
-        """Yield the `needed` models, which stay loaded in the block. Wait until they are loaded. Raise
-        `Refused` (503) after `LOAD_SECONDS`, or if loading fails."""
+    async def using(self, legs: Sequence[Leg]) -> AsyncGenerator[list[Model]]:
+        """Yield the models of `legs`, each for its direction. They stay loaded in the block. Wait until they
+        are loaded. Raise `Refused` (503) after `LOAD_SECONDS`, or if loading fails."""
+        needed = [*dict.fromkeys(leg.served for leg in legs)]  # a model may be both legs of a pivot
         self._latest = needed
         for one in needed:
             one.wanted, one.last_use = one.wanted + 1, time.monotonic()
@@ -133,7 +165,7 @@ class Models:
             for one in needed:
                 one.requests += 1
             try:
-                yield [one.model for one in needed if one.model]
+                yield [leg.opened() for leg in legs]
             finally:
                 for one in needed:
                     one.requests -= 1
@@ -210,7 +242,7 @@ class Models:
 
 def _names(models: Sequence[Served]) -> str:
     """Return the languages of models, for example "fr-en or en-de"."""
-    return " or ".join("-".join(one.languages) for one in models)
+    return " or ".join(one.name for one in models)
 
 
 def _not_loaded(needed: Sequence[Served], reason: str) -> Refused:

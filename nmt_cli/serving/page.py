@@ -59,7 +59,7 @@ async def attention(service: Service, fields: Fields) -> Response:
     """
     text, source, target = fields.text("q"), fields.text("source"), fields.text("target")
     direction = service.directions.find(source, target)
-    if not direction or len(direction.models) > 1:
+    if not direction or len(direction.legs) > 1:
         raise Refused(400, f"No single model translates {shown(source)} into {shown(target)}.")
     _, translations = await service.translate(TranslationRequest(direction, [text]))
     pairs = [
@@ -69,7 +69,7 @@ async def attention(service: Service, fields: Fields) -> Response:
         for sentence, part in zip(one.line.sentences, one.candidates[0].parts, strict=True)
         if max(len(sentence.tokens), len(part.tokens)) <= MAX_DRAWN_TOKENS
     ][:MAX_DRAWN]
-    async with service.models.using(direction.models) as (model,):
+    async with service.models.using(direction.legs) as (model,):
         page = await service.run_in_thread(len(pairs), partial(_drawn, model, pairs))
     return Response(page, media_type="text/html", headers=HEADERS)
 

@@ -25,6 +25,7 @@ from nmt_cli.serving.keys import Keys
 from nmt_cli.serving.models import Served
 from nmt_cli.serving.service import Service
 from nmt_cli.serving.store import opened_store
+from nmt_cli.text.model_languages import listed
 
 BACKLOG = 2048
 UVICORN: dict[str, Any] = {
@@ -79,7 +80,7 @@ def serve(
         # Last, so that no client connects before all else is ready.
         listening = stack.enter_context(_listening(address, config.share_port))
         host, port = listening.getsockname()[:2]
-        pairs = ", ".join(dict.fromkeys(one.name for one in directions.named.values()))
+        pairs = listed(dict.fromkeys(one.name for one in directions.named.values()))
         notify(f"{pairs} at http://{f'[{host}]' if ':' in host else host}:{port}/ (Ctrl-C to stop)")
         asyncio.run(_serve(app, listening, config.most_seconds, [*models.values()], notify))
         with suppress(OSError):
@@ -154,8 +155,9 @@ async def _report_deaths(models: Sequence[Served], report: RareReports) -> None:
         for one in models:
             restarts = one.model.restarts if one.model else 0
             if one.model and restarts > seen.get(one, 0):
-                pair = "-".join(one.languages)
-                report(f"death {pair}", f"Warning: replaced a worker of {pair}: {one.model.last_death}")
+                report(
+                    f"death {one.name}", f"Warning: replaced a worker of {one.name}: {one.model.last_death}"
+                )
             seen[one] = restarts
 
 

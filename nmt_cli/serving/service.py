@@ -91,7 +91,7 @@ class Service:
         text (413), a damaged document (400), or a busy server (429)."""
         self.check_size(request.texts)
         count = sum(map(len, request.texts))
-        async with self.models.using(request.direction.models) as models:
+        async with self.models.using(request.direction.legs) as models:
             try:
                 if count <= SHORT_CHARACTERS:
                     documents = cut(request, models, self._check_size_in_sentences)
@@ -132,7 +132,7 @@ class Service:
         start, ahead = time.monotonic(), self.waiting
         self.waiting += count
         try:
-            async with self.models.using(request.direction.models) as (*before, last):
+            async with self.models.using(request.direction.legs) as (*before, last):
                 pivots = await _pivots(before, documents)
                 lines = [one.checked_text for one in pivots] if before else documents.sentences
                 search = _search(last, request.alternatives)

@@ -85,6 +85,8 @@ def _chosen(name: str | None, known: Mapping[str, str], usual: str, word: str) -
         raise UserError(f"the model translates {word} {listed(known)}. Choose one of them.")
     if found := language_in(known, name):
         return found
+    if word == "from" and known.get(MANY) == "":  # it reads languages that are not recorded
+        return name
     offered = nearest_language(name, known) or f"it has {listed(known)}."
     raise UserError(f"the model does not translate {word} {name}: {offered}")
 

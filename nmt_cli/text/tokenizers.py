@@ -126,6 +126,11 @@ class Recipe:
         pair = self.source_lang, self.target_lang
         return self.languages or languages_of_symbols(pair, self.symbols, self.begins)
 
+    @property
+    def needs_direction(self) -> bool:
+        """Whether translations have to begin with the symbol of a language that is not chosen yet."""
+        return self.own_languages.target_symbols == "target" and not self.begin("target")
+
 
 class Preparer:
     """A function that prepares raw lines of both sides, for use before there are subword models."""
@@ -162,11 +167,6 @@ class Tokenizers:
         for name, content in sorted(self.files.items()):
             digest.update(f"{name} {len(content)} ".encode() + content)
         return digest.hexdigest()
-
-    @property
-    def needs_direction(self) -> bool:
-        """Whether translations have to begin with the symbol of a language that is not chosen yet."""
-        return self.recipe.own_languages.target_symbols == "target" and not self.target.begin
 
     def directed(self, source: str | None = None, target: str | None = None) -> Self:
         """Return the tokenisers for one direction of a model of several languages, with its symbols.
@@ -304,6 +304,13 @@ def numbered_tokenizers(
     return _assembled(recipe, contents, {side: [] for side in SIDES}, by_name)
 
 
+def read_recipe(folder: Path) -> Recipe:
+    """Return the recipe of the tokenisers in a folder, without reading its other files. Raise `UserError` as
+    `load_tokenizers` does."""
+    with _explained(folder):
+        return _recipe_in(parsed_json(read_ordinary(folder / DESCRIPTION)))
+
+
 def load_tokenizers(folder: Path) -> Tokenizers:
     """Load the tokenisers in a folder that `Tokenizers.save` wrote.
 
@@ -312,19 +319,7 @@ def load_tokenizers(folder: Path) -> Tokenizers:
     """
     with _explained(folder):
         description = parsed_json(read_ordinary(folder / DESCRIPTION))
-        if description["format"] != FORMAT:
-            raise UserError(f"format {description['format']}, but this version reads {FORMAT}.")
-        names = [key.name for key in fields(Recipe)]
-        recipe = section_of(Recipe, {name: description[name] for name in names if name in description})
-        known = {*recipe.begins} <= {*recipe.symbols, ""}
-        if recipe.begins and (len(recipe.begins) != len(SIDES) or not known):
-            raise UserError(
-                f"{DESCRIPTION}: begins is {[*recipe.begins]}, not a symbol for each side. Copy it again."
-            )
-        if unknown := recipe.own_languages.symbols - {*recipe.symbols}:
-            raise UserError(
-                f"{DESCRIPTION}: languages has {min(unknown)!r}, which is no symbol. Copy it again."
-            )
+        recipe = _recipe_in(description)
         # A description from outside could name any file to read as a part of the model.
         if unexpected := [ending for ending in description["files"] if ending not in ENDINGS]:
             raise UserError(
@@ -348,6 +343,22 @@ def load_tokenizers(folder: Path) -> Tokenizers:
         # The files are kept as they are on disk. A folder of another version may be formatted differently,
         # and its fingerprint must stay.
         return replace(loaded, files={name: read_ordinary(folder / name) for name in loaded.files})
+
+
+def _recipe_in(description: Mapping[str, Any]) -> Recipe:
+    """Return the recipe in a description. Raise `UserError` for another format."""
+    if description["format"] != FORMAT:
+        raise UserError(f"format {description['format']}, but this version reads {FORMAT}.")
+    names = [key.name for key in fields(Recipe)]
+    recipe = section_of(Recipe, {name: description[name] for name in names if name in description})
+    known = {*recipe.begins} <= {*recipe.symbols, ""}
+    if recipe.begins and (len(recipe.begins) != len(SIDES) or not known):
+        raise UserError(
+            f"{DESCRIPTION}: begins is {[*recipe.begins]}, not a symbol for each side. Copy it again."
+        )
+    if unknown := recipe.own_languages.symbols - {*recipe.symbols}:
+        raise UserError(f"{DESCRIPTION}: languages has {min(unknown)!r}, which is no symbol. Copy it again.")
+    return recipe
 
 
 @contextmanager

@@ -4,9 +4,10 @@ import os
 import warnings
 from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Self
 from weakref import WeakSet
 
 import torch
@@ -71,6 +72,10 @@ class Loaded:
     def ensemble(self) -> Ensemble:
         """The models on the first device as an ensemble."""
         return Ensemble(self.models)
+
+    def directed(self, source: str | None, target: str | None) -> Self:
+        """Return the same models for one of their directions. Raise `UserError` for an unknown language."""
+        return replace(self, translator=self.translator.directed(source, target))
 
     def options(
         self, search: SearchConfig | None = None, aligned: bool = False, glossary: Glossary | None = None

@@ -29,6 +29,10 @@ class Segmenter:
         self._code = tokenizers.source.encode(tokenizers.source.begin)
         """The tokens of an empty source: a language code, or none."""
 
+    def directed(self, tokenizers: Tokenizers) -> "Segmenter":
+        """Return a segmenter for the same models with the `tokenizers` of another direction."""
+        return Segmenter(tokenizers, self._config, self.longest, self._limit)
+
     def split(self, text: str) -> list[tuple[str, str]]:
         """Split a raw text in the source language into pairs of a sentence and the whitespace after it."""
         return split(text, self._tokenizers.source.symbols, self._tokenizers.recipe.source_lang)

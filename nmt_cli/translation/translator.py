@@ -5,7 +5,9 @@ if another score than that of the model is wanted (`text.ranking`), and joined t
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, replace
+from typing import Self
 
 import torch
 
@@ -58,6 +60,14 @@ class Translator:
         self.segmenter = Segmenter(tokenizers, config.input, longest, limit_of(models))
         in_fp16 = models[0].output_matrix.dtype == torch.float16
         self.joiner = Joiner(tokenizers, in_fp16, trained.length_ratio, trained.calibration)
+
+    def directed(self, source: str | None, target: str | None) -> Self:
+        """Return a translator for one direction of the models. Raise `UserError` for an unknown language."""
+        other = copy(self)
+        other.tokenizers = self.tokenizers.directed(source, target)
+        other.segmenter = self.segmenter.directed(other.tokenizers)
+        other.joiner = replace(self.joiner, tokenizers=other.tokenizers)
+        return other
 
     def options(
         self, search: SearchConfig | None = None, aligned: bool = False, glossary: Glossary | None = None

@@ -217,8 +217,8 @@ OPTIONS = {
     "train": "out preset max-steps batch-tokens max-tokens-per-device seed device devices threads "
     "validate-every save-every init-from deterministic dry-run config set settings",
     "average-checkpoints": "out last best select metric metric-model licence",
-    "translate": "beam length-penalty n-best precision threads device devices input output format glossary "
-    "rerank metric-model attention config set settings",
+    "translate": "beam length-penalty n-best source-lang target-lang precision threads device devices input "
+    "output format glossary rerank metric-model attention config set settings",
     "serve": "host port api-keys precision threads device devices config set settings",
     "score": "reference target-lang metric metric-model scorer device sentences by-length documents "
     "significance model source json config set settings",

@@ -23,7 +23,7 @@ from subword_nmt.apply_bpe import BPE
 from subword_nmt.learn_bpe import learn_bpe
 
 from nmt_cli.api import SearchConfig, TranslateConfig, load
-from nmt_cli.checkpoints.finding import languages_of, own_search
+from nmt_cli.checkpoints.finding import own_search, recipe_of
 from nmt_cli.checkpoints.foreign_kinds import foreign_kind
 from nmt_cli.checkpoints.model_folder import LoadedModel, read_model
 from nmt_cli.data.encode import encode_lines
@@ -515,7 +515,8 @@ def test_packages_are_imported_once_for_the_server(tmp_path: Path, cache: Path) 
     notes: list[str] = []
     folders = model_folders([tmp_path / "packages"], notes.append)
     assert [folder.name for folder in folders] == ["package", "translate-en_de-1.9"]
-    assert [languages_of(folder) for folder in folders] == [("en", "de")] * 2
+    recipes = [recipe_of(folder) for folder in folders]
+    assert [(one.source_lang, one.target_lang) for one in recipes] == [("en", "de")] * 2
     assert {folder.parents[1] for folder in folders} == {cache}
     assert len(notes) == 2
     assert model_folders([path, tmp_path / "packages" / "translate-en_de-1.9"], notes.append) == folders

@@ -10,7 +10,9 @@ import pytest
 from transformers import M2M100ForConditionalGeneration, M2M100Tokenizer, NllbTokenizer
 from transformers.models.m2m_100.tokenization_m2m_100 import FAIRSEQ_LANGUAGE_CODES
 
+from nmt_cli.api import load
 from nmt_cli.checkpoints.model_folder import LoadedModel, read_model
+from nmt_cli.errors import UserError
 from nmt_cli.interop.foreign import ImportOptions, write
 from nmt_cli.interop.importing import read
 from nmt_cli.interop.m2m100 import KNOWN
@@ -112,6 +114,18 @@ def test_an_import_without_languages_has_all_directions(pair: Pair, tmp_path: Pa
     expected = their_translations(theirs, tokenizer_of(kind, folder, source, target), LINES, code, 4)
     directed = replace(ours, identity=replace(ours.identity, tokenizers=tokenizers))
     assert len(assert_found(expected, translations(directed, LINES, 4))) > 4
+
+
+def test_a_model_without_a_usual_direction_asks_for_one(nllb: Path, tmp_path: Path) -> None:
+    write(read(str(nllb), ImportOptions()), tmp_path / "ours")
+    with load(tmp_path / "ours", device="cpu", threads=1) as model:
+        assert model.languages == ("mul", "mul") and len(model.directions) == 20
+        refused: list[Any] = [model.translate, model.score, model.sentences]
+        for method in refused:
+            with pytest.raises(UserError, match=r"translates from ace_Arab, deu_Latn, .*Choose one of them"):
+                method([])
+        by_two = model.translate(LINES, source="en", target="fr")
+        assert by_two == model.direction("fra_Latn", "eng_Latn").translate(LINES) != LINES
 
 
 def test_a_language_may_have_its_code_of_two_letters(nllb: Path) -> None:

@@ -168,7 +168,7 @@ def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
     def serving(models: Mapping[str, Model | Served], keys: Keys | None = None, **settings: Any) -> Client:
         config = ServerConfig(**settings)
         served = {
-            name: one if isinstance(one, Served) else Served(one.languages, one.__enter__, model=one)
+            name: one if isinstance(one, Served) else Served(one.tokenizers.recipe, one.__enter__, model=one)
             for name, one in models.items()
         }
         store = Store(Path(config.folder or tmp_path_factory.mktemp("store")))

@@ -9,17 +9,27 @@ from nmt_cli.errors import UserError
 from nmt_cli.serving.directions import Directions
 
 
-def model(source: str, target: str) -> Any:
-    return SimpleNamespace(languages=(source, target))
+def model(*pairs: tuple[str, str], usual: tuple[str, str] | None = None) -> Any:
+    languages = usual or pairs[0]
+    name, described = (
+        "-".join(languages),
+        {"languages": languages, "needs_direction": usual == ("mul", "mul")},
+    )
+    return SimpleNamespace(name=name, directions=[*pairs], **described)
 
 
 def served(*pairs: str, pivot: str = "en") -> Directions:
-    return Directions({pair: model(*pair.split("-", 1)) for pair in pairs}, pivot)
+    return Directions({pair: model(tuple_of(pair)) for pair in pairs}, pivot)
+
+
+def tuple_of(pair: str) -> tuple[str, str]:
+    source, _, target = pair.partition("-")
+    return source, target
 
 
 def test_two_models_form_a_direction_unless_a_single_model_does() -> None:
     directions = served("fr-en", "en-de", "de-en", "en-fr", "fr-de")
-    assert {(one.name, len(one.models)) for one in directions.named.values()} == {
+    assert {(one.name, len(one.legs)) for one in directions.named.values()} == {
         *(("fr-en", 1), ("en-de", 1), ("de-en", 1), ("en-fr", 1), ("fr-de", 1), ("de-fr", 2))
     }
     assert served("fr-en", "en-de", pivot="").targets("fr") == ["en"]
@@ -49,4 +59,24 @@ def test_a_region_is_ignored_if_only_another_region_has_a_model() -> None:
 
 def test_two_models_for_one_direction_are_refused() -> None:
     with pytest.raises(UserError, match="b translates from en to de, and so does another model"):
-        Directions({"a": model("en", "de"), "b": model("en", "de")})
+        Directions({"a": model(("en", "de")), "b": model(("en", "de"), ("en", "fr"))})
+
+
+def test_a_model_of_many_languages_has_all_its_directions() -> None:
+    tagged = model(("en", "de"), ("en", "fr"), usual=("en", "mul"))
+    many = model(("fr", "es"), ("es", "it"), usual=("mul", "mul"))
+    directions = Directions({"tagged": tagged, "many": many}, "fr")
+    assert directions.languages == ["en", "de", "fr", "es", "it"]
+    assert directions.targets("en") == ["de", "fr", "es"]
+    names = ["tagged", "en-mul", "en-de", "en-fr", "fr-es", "es-it", "en-es"]
+    assert [*directions.named] == names
+    through = directions.find("en-GB", "spa")
+    assert through and [tuple(leg)[1:] for leg in through.legs] == [("en", "fr"), ("fr", "es")]
+    # Clients that put <2fr> into their text.
+    assert (found := directions.find("en", "mul")) and found.legs == [(tagged, "en", "mul")]
+    assert directions.find("mul", "mul") is None
+
+
+def test_a_model_is_both_legs_of_a_pivot() -> None:
+    directions = Directions({"one": model(("de", "en"), ("en", "fr"), usual=("mul", "mul"))}, "eng")
+    assert (found := directions.find("de", "fr")) and [leg.source for leg in found.legs] == ["de", "en"]

@@ -7,6 +7,8 @@ from typing import Any
 from nmt_cli.serving.config import ServerConfig
 from nmt_cli.serving.metrics import BOUNDS, CONFIDENCES, Metrics
 from nmt_cli.serving.models import Models, Served
+from nmt_cli.text.config import TextConfig
+from nmt_cli.text.tokenizers import Recipe
 from nmt_cli.translation.lines import Line, Translation
 
 KINDS = {
@@ -28,7 +30,10 @@ KINDS = {
 def made() -> Metrics:
     metrics, model = Metrics(), SimpleNamespace(restarts=2)
     anything: Any = model
-    models = Models([Served(("en", "de"), lambda: anything, model=anything)], ServerConfig())
+    models = Models(
+        [Served(Recipe("char", True, "en", "de", TextConfig()), lambda: anything, model=anything)],
+        ServerConfig(),
+    )
     metrics.watch(lambda: 7, models)
     return metrics
 

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from nmt_cli.api import load
-from nmt_cli.checkpoints.finding import languages_of, weights_size
+from nmt_cli.checkpoints.finding import recipe_of, weights_size
 from nmt_cli.errors import UserError
 from nmt_cli.serving import models, service
 from nmt_cli.serving.documents import Documents, cut
-from nmt_cli.serving.models import Served
+from nmt_cli.serving.models import Leg, Served
 from nmt_cli.translation.stream import SHORT_CHARACTERS
 from tests.serving.conftest import JSON, SPLIT, Answer, Client, Serving, ask
 
@@ -33,7 +33,7 @@ def lazy(made_models: Path) -> Iterator[Lazy]:
     def lazy(name: str) -> Served:
         folder = made_models / name
         opened = partial(load, folder, device="cpu", threads=1, config=SPLIT)
-        served.append(Served(languages_of(folder), opened, weights_size(folder)))
+        served.append(Served(recipe_of(folder), opened, weights_size(folder)))
         return served[-1]
 
     yield lazy
@@ -140,7 +140,7 @@ def test_a_model_with_a_running_request_stays_loaded(
     client = serving({"copies": copies, "french": french}, **LIMIT)
 
     async def refused() -> Answer:
-        async with client.service.models.using([copies]):
+        async with client.service.models.using([Leg(copies, "en", "de")]):
             monkeypatch.setattr("nmt_cli.serving.models.LOAD_SECONDS", 0.2)
             return await asked(client, "A cat.", "fr", "en")
 
@@ -188,5 +188,9 @@ def test_a_failing_load_refuses_only_its_direction(
 
 def test_a_folder_without_languages_is_refused(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
-    with pytest.raises(UserError, match="does not name the languages"):
-        languages_of(tmp_path)
+    with pytest.raises(UserError, match=r"tokenizer.json is missing"):
+        recipe_of(tmp_path)
+    (tmp_path / "tokenizer").mkdir()
+    (tmp_path / "tokenizer" / "tokenizer.json").write_text('{"format": 1}')
+    with pytest.raises(UserError, match="is damaged"):
+        recipe_of(tmp_path)

@@ -47,6 +47,7 @@ def begins(made: Tokenizers, source: str | None, target: str | None, line: str =
         (("en", "de"), ("<formal>", "<2formal>", "<BT>"), (), ModelLanguages({"en": ""}, {"de": ""})),
         (("en", "mul"), ("<2de>", "<BT>"), (), ModelLanguages({"en": ""}, {"de": "<2de>"})),
         (("en", "itc"), (">>pt_br<<",), (), ModelLanguages({"en": ""}, {"pt_br": ">>pt_br<<"})),
+        (("itc", "itc"), (">>it<<",), (), ModelLanguages({"it": ""}, {"it": ">>it<<"})),
         (
             ("mul", "mul"),
             ("<2de>", "<2en>"),
@@ -85,7 +86,7 @@ def test_a_tag_is_put_before_the_source() -> None:
 def test_codes_begin_both_sides() -> None:
     codes = {code: code for code in CODES}
     made = tokenizers(CODES, ModelLanguages(codes, codes, "target"), ("mul", "mul"))
-    assert made.needs_direction and not made.directed("de", "fr").needs_direction
+    assert made.recipe.needs_direction and not made.directed("de", "fr").recipe.needs_direction
     assert begins(made, "de", "fr") == ("deu_Latn ab", "fra_Latn ab")
     assert begins(made, "fr", "zh-CN") == ("fra_Latn ab", "zho_Hans ab")
     assert ("deu_Latn", "deu_Latn") not in made.recipe.own_languages.directions
@@ -99,6 +100,11 @@ def test_a_placeholder_at_the_start_does_not_replace_the_tag() -> None:
     assert begins(made, None, "de", "⟦1⟧ ab")[0] == "<2de> ⟦1⟧ ab"
     source = made.directed(None, "de").source
     assert source.decode(source.encode("<2de> ⟦1⟧ ab")) == "⟦1⟧ ab"
+
+
+def test_a_model_of_many_sources_reads_any_language() -> None:
+    made = tokenizers((), pair=("mul", "en"))
+    assert made.directed("de", "en").recipe.source_lang == "de"
 
 
 def test_a_model_of_one_pair_does_not_change() -> None:

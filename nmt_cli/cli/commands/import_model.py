@@ -55,7 +55,8 @@ def import_model(
     foreign = read(source, ImportOptions(source_lang, target_lang, positions))  # type: ignore[arg-type]
     write(foreign, out)
     show, recipe = printer(quiet), foreign.tokenizers.recipe
-    show(f"{out}: {foreign.kind}, {recipe.source_lang}-{recipe.target_lang}")
+    pair, count = f"{recipe.source_lang}-{recipe.target_lang}", len(recipe.own_languages.targets)
+    show(f"{out}: {foreign.kind}, {pair if count == 1 else f'{count} target languages'}")
     if foreign.search:
         search = ", ".join(f"{name} {value}" for name, value in foreign.search.items())
         show(f"nmt translate uses the model's own search settings: {search}")

@@ -77,7 +77,7 @@ def serve(
     if missing := [name for name in NEEDED if not find_spec(name)]:
         raise UserError(f"nmt serve needs {missing[0]}, which is not installed: pip install '.[serve]'.")
     from nmt_cli.api import TranslateConfig, load
-    from nmt_cli.checkpoints.finding import languages_of, weights_size
+    from nmt_cli.checkpoints.finding import recipe_of, weights_size
     from nmt_cli.interop.argos import model_folders
     from nmt_cli.runtime.memory import resident_memory
     from nmt_cli.runtime.threads import set_own_threads
@@ -99,8 +99,8 @@ def serve(
             load_model = partial(load, folder, config=both, **where)
             # With a limit, models are loaded when they are needed.
             model = None if config.server.memory else load_model()
-            languages = model.languages if model else languages_of(folder)
-            one = served[_name(folder, served)] = Served(languages, load_model, weights_size(folder), model)
+            recipe = model.tokenizers.recipe if model else recipe_of(folder)
+            one = served[_name(folder, served)] = Served(recipe, load_model, weights_size(folder), model)
             stack.callback(one.close)
         # The threads of this process must not slow the workers down.
         set_own_threads(1)

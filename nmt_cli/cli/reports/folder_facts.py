@@ -16,6 +16,7 @@ from nmt_cli.config import read
 from nmt_cli.data.dataset import MANIFEST, TRAIN, open_dataset, train_corpora
 from nmt_cli.errors import UserError
 from nmt_cli.model.config import shape_in_words
+from nmt_cli.text.model_languages import listed
 from nmt_cli.training.config import TrainConfig
 from nmt_cli.training.settings import CONFIG as SETTINGS
 from nmt_cli.training.tracking.log import LOG
@@ -144,6 +145,7 @@ def _of_model(folder: Path) -> Facts:
     description = read_description(folder, CONFIG, FORMAT)
     identity = read_identity(folder, description)
     recipe = identity.tokenizers.recipe
+    languages = recipe.own_languages
     # From the header of the file, which is faster than building the model.
     count = sum(tensor.numel() for tensor in read_tensors(weights_path(folder, description)).values())
     sizes = len(identity.tokenizers.source.vocabulary), len(identity.tokenizers.target.vocabulary)
@@ -154,7 +156,7 @@ def _of_model(folder: Path) -> Facts:
     inputs = [part for part in identity.trained_on.get("inputs") or [] if part["role"] == TRAIN]
     trained = ", ".join(f"{part['name']} ({part['pairs']:,} pairs)" for part in inputs)
     facts = {
-        "languages": f"{recipe.source_lang} -> {recipe.target_lang}",
+        "languages": f"{listed(languages.sources)} -> {listed(languages.targets)}",
         "model": f"{shape_in_words(identity.config)}; {count:,} parameters",
         "subwords": _subwords(recipe.kind, recipe.joint, sizes),
     }

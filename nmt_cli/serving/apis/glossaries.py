@@ -69,7 +69,7 @@ async def delete(service: Service, fields: Fields) -> Response:
 
 async def language_pairs(service: Service, _: Fields) -> Response:
     """Answer `GET /v2/glossary-language-pairs` with the directions of single models."""
-    pairs = [served.languages for served in service.directions.models]
+    pairs = [pair for served in service.directions.models for pair in served.directions]
     languages = [{"source_lang": source, "target_lang": target} for source, target in pairs]
     return JSONResponse({"supported_languages": languages})
 
@@ -163,9 +163,9 @@ def _parsed(text: str, form: str) -> Terms:
 async def _encoded(service: Service, terms: Terms, direction: Direction) -> Glossary:
     """Return the glossary for the model of `direction`. Raise `Refused` (400) if two models translate, for
     terms that the model cannot write, and for search settings that cannot use a glossary."""
-    if len(direction.models) > 1:
+    if len(direction.legs) > 1:
         raise Refused(400, f"No single model translates {direction.name}, so it cannot use a glossary.")
-    async with service.models.using(direction.models) as (model,):
+    async with service.models.using(direction.legs) as (model,):
         try:
             glossary = await asyncio.to_thread(model.glossary, terms)
             glossary.check(model.config.search, model.tokenizers)

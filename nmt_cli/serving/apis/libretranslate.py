@@ -7,7 +7,7 @@ from typing import Any
 
 from starlette.responses import JSONResponse, Response
 
-from nmt_cli.language import name_of
+from nmt_cli.language import name_of, nearest_language
 from nmt_cli.serving.apis.answers import EventStream, as_json
 from nmt_cli.serving.apis.bodies import Fields, shown
 from nmt_cli.serving.apis.glossaries import in_request
@@ -87,10 +87,14 @@ async def find_direction(
     model (400), and for texts too large to detect (413).
     """
     served = service.directions
+    if source != AUTO and (direction := served.find(source, target)):
+        return direction, None
     for language in (target,) if source == AUTO else (source, target):
         if not served.resolve(language):
-            offered = ", ".join(served.languages)
-            raise Refused(400, f"Language {shown(language)} is not supported. Supported: {offered}.")
+            reason = f"Language {shown(language)} is not supported"
+            if nearest := nearest_language(language, served.languages):
+                raise Refused(400, f"{reason}: {nearest}")
+            raise Refused(400, f"{reason}. Supported: {', '.join(served.languages)}.")
     guess = None
     if source == AUTO:
         sources = [one for one in served.sources if served.find(one, target)]

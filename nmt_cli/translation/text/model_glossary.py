@@ -1,6 +1,7 @@
 """A glossary for a model, as token ids."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 
@@ -28,8 +29,9 @@ class Glossary:
             with naming_row(terms, term):
                 self._add(term, forms)
         self._forms = {form for forms in terms.values() for form in forms}
-        prepare = tokenizers.source.prepare, tokenizers.target.prepare
-        self._annotator = Annotator(terms, *prepare) if annotates else None
+        # A language code begins the sentence, and not each term.
+        prepare = [replace(side, begin="").prepare for side in (tokenizers.source, tokenizers.target)]
+        self._annotator = Annotator(terms, prepare[0], prepare[1]) if annotates else None
 
     def _add(self, term: str, forms: Sequence[str]) -> None:
         """Encode a term and add it to the index. Raise `UserError` if it cannot be used."""

@@ -54,6 +54,45 @@ def test_translations_go_to_stdout_and_the_rest_to_stderr_except_with_quiet(run:
     assert (quiet.returncode, quiet.stdout, quiet.stderr) == (0, "abc\nde\n", "")
 
 
+def test_an_option_chooses_the_target_language(nmt: Nmt, made_models: Path, text: Path) -> None:
+    command = ("translate", made_models / "tagged", "--input", text, "--device", "cpu", "--threads", "1")
+    french = nmt(*command, "--source-lang", "en", "--target-lang", "FR", "--quiet")
+    assert (french.returncode, french.stdout, french.stderr) == (0, "<2fr> abc\n<2fr> de\n", "")
+    without = nmt(*command)
+    assert without.stdout == "abc\nde\n"
+    hint = (
+        "tagged translates into de, fr, es. Choose one with --target-lang, or begin each line with its symbol"
+    )
+    assert hint in without.stderr.splitlines()[0]
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "message"),
+    [
+        ("tagged", ("--target-lang", "german"), "does not translate into german: did you mean de?"),
+        ("tagged", ("--target-lang", "ja"), "does not translate into ja: it has de, fr, es."),
+        ("copies", ("--target-lang", "fr"), "copies: the model does not translate into fr: it has de."),
+        ("copies", ("--source-lang", "fr"), "copies: the model does not translate from fr: it has en."),
+    ],
+)
+def test_an_unknown_language_is_refused_before_the_model_is_loaded(
+    nmt: Nmt,
+    made_models: Path,
+    text: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    model: str,
+    options: Sequence[str],
+    message: str,
+) -> None:
+    monkeypatch.setattr("nmt_cli.api.load", lambda *_, **__: pytest.fail("loaded"))
+    result = nmt("translate", made_models / model, "--input", text, *options)
+    assert_one_line(result, 1, message)
+
+
+def test_a_model_of_one_pair_takes_its_languages(run: Nmt) -> None:
+    assert run("--source-lang", "en-GB", "--target-lang", "deu", "--quiet").stdout == "abc\nde\n"
+
+
 @pytest.mark.usefixtures("cramped")
 def test_a_line_that_does_not_fit_into_memory_makes_the_command_fail(run: Nmt) -> None:
     result = run("--quiet")

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -172,7 +173,8 @@ def test_placeholders_pass_through_a_pivot_language(
 ) -> None:
     """Only the first model has symbols for placeholders."""
     with load(made_models / "masks", device="cpu", threads=1, config=SPLIT) as masking:
-        first = Served(("fr", "en"), masking.__enter__, model=masking)
+        recipe = replace(masking.tokenizers.recipe, source_lang="fr", target_lang="en")
+        first = Served(recipe, masking.__enter__, model=masking)
         client = serving({"fr": first, "de": german})
         answer = client.post("/translate", {"q": "Hi {{name}}", "source": "fr", "target": "de"})
     assert (answer.status, answer.json()) == (200, {"translatedText": "Hi {{name}}"})
