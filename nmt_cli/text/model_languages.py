@@ -40,6 +40,10 @@ class ModelLanguages:
         if self.target_symbols == "source" and any(self.sources.values()) and any(self.targets.values()):
             raise UserError("languages has symbols of both sides for the source, but it takes one.")
 
+    def __hash__(self) -> int:
+        """Return a hash, because worker processes keep what they made for a recipe."""
+        return hash((*self.sources.items(), *self.targets.items(), self.target_symbols))
+
     @property
     def symbols(self) -> set[str]:
         """All symbols of languages."""

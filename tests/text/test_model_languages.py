@@ -153,3 +153,10 @@ def test_the_record_is_stored_and_checked(tmp_path: Path) -> None:
 
 def test_nothing_is_recorded_that_the_symbols_say() -> None:
     assert b"languages" not in tokenizers(TAGS).files[DESCRIPTION]
+
+
+def test_recipes_with_languages_are_cached() -> None:
+    """Worker processes keep their tools for a recipe, so it needs a hash."""
+    languages = [ModelLanguages({"en": ""}, {"de": "<2de>", "fr": "<2fr>"}) for _ in range(2)]
+    assert hash(languages[0]) == hash(languages[1])
+    assert len({*languages, ModelLanguages({"en": ""}, {"de": ""})}) == 2
