@@ -185,6 +185,11 @@ class Tokenizers:
         sides = replace(self.source, begin=begins[0]), replace(self.target, begin=begins[1])
         return replace(self, recipe=recipe, source=sides[0], target=sides[1])
 
+    def described_anew(self) -> Self:
+        """Return the tokenisers with a new description of their recipe, since `directed` keeps the files."""
+        description = parsed_json(self.files[DESCRIPTION]) | self.recipe.described()
+        return replace(self, files={**self.files, DESCRIPTION: _as_file(description)})
+
     def side(self, side: Side) -> Tokenizer:
         """Return the tokeniser of one side."""
         return self.source if side == "source" else self.target
@@ -405,11 +410,15 @@ def _assembled(
     }
     if vocabularies:
         description["marks"] = {name: vocabulary.marks for name, vocabulary in vocabularies.items()}
-    files = {DESCRIPTION: (json.dumps(description, indent=1, ensure_ascii=False) + "\n").encode()}
+    files = {DESCRIPTION: _as_file(description)}
     for side, name in recipe.model_names().items():
         files |= {f"{name}.{ending}": content for ending, content in contents[name].items()}
         files[f"{names[side]}.{VOCABULARY}"] = sides[side].vocabulary.file()
     return Tokenizers(recipe, sides["source"], sides["target"], files)
+
+
+def _as_file(description: Mapping[str, Any]) -> bytes:
+    return (json.dumps(description, indent=1, ensure_ascii=False) + "\n").encode()
 
 
 def _tokenizer(

@@ -10,12 +10,14 @@ import pytest
 from transformers import M2M100ForConditionalGeneration, M2M100Tokenizer, NllbTokenizer
 from transformers.models.m2m_100.tokenization_m2m_100 import FAIRSEQ_LANGUAGE_CODES
 
-from nmt_cli.api import load
+from nmt_cli.api import load, preprocess
 from nmt_cli.checkpoints.model_folder import LoadedModel, read_model
+from nmt_cli.data.dataset import TOKENIZERS
 from nmt_cli.errors import UserError
 from nmt_cli.interop.foreign import ImportOptions, write
 from nmt_cli.interop.importing import read
 from nmt_cli.interop.m2m100 import KNOWN
+from nmt_cli.text.tokenizers import load_tokenizers
 from tests.interop.conftest import (
     LANGUAGES,
     assert_found,
@@ -126,6 +128,21 @@ def test_a_model_without_a_usual_direction_asks_for_one(nllb: Path, tmp_path: Pa
                 method([])
         by_two = model.translate(LINES, source="en", target="fr")
         assert by_two == model.direction("fra_Latn", "eng_Latn").translate(LINES) != LINES
+
+
+def test_a_dataset_takes_any_direction_of_the_tokeniser(nllb: Path, tmp_path: Path) -> None:
+    write(read(str(nllb), ImportOptions()), tmp_path / "ours")
+    pairs = zip(sentences("source", 20), sentences("target", 20), strict=True)
+    dataset, reused = tmp_path / "dataset", str(tmp_path / "ours")
+    preprocess("eng_Latn", "fra_Latn", pairs, dataset, reuse_tokenizer=reused, workers=1)
+    made = load_tokenizers(dataset / TOKENIZERS)
+    assert (
+        made.recipe.begins == PAIRS["nllb"]
+        and (made.recipe.source_lang, made.recipe.target_lang) == (PAIRS["nllb"])
+    )
+    assert made.source.vocabulary == load_tokenizers(tmp_path / "ours" / TOKENIZERS).source.vocabulary
+    with pytest.raises(UserError, match="is for mul-mul, not for eng_Latn-xxx"):
+        preprocess("eng_Latn", "xxx", [("a", "b")], tmp_path / "other", reuse_tokenizer=reused, workers=1)
 
 
 def test_a_language_may_have_its_code_of_two_letters(nllb: Path) -> None:

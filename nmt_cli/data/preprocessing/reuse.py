@@ -77,14 +77,24 @@ def _from_folder(job: PreprocessJob, folder: Path) -> TokenizerPlan:
     ready = load_tokenizers(folder)
     _refuse_other_bytes(folder, ready.fingerprint)
     languages = (ready.recipe.source_lang, ready.recipe.target_lang)
+    reused = ready.fingerprint
     if languages != (job.source_lang, job.target_lang):
-        raise UserError(
-            f"{folder} is for {languages[0]}-{languages[1]}, not for {job.source_lang}-{job.target_lang}. "
-            "Reuse its model file instead, or learn new subwords."
-        )
+        ready = _directed(ready, job, folder)
     _refuse(job, "tokenizer", ready.recipe.described(), free=())
     _refuse(job, "text", asdict(ready.recipe.text), free=())
-    return TokenizerPlan(ready.recipe, ready=ready, reused=ready.fingerprint)
+    return TokenizerPlan(ready.recipe, ready=ready, reused=reused)
+
+
+def _directed(ready: Tokenizers, job: PreprocessJob, folder: Path) -> Tokenizers:
+    """Return the tokenizers of a model of several languages for those of the job, such as the codes of NLLB.
+    Raise `UserError` if the model has no symbols for them."""
+    languages, pair = ready.recipe.own_languages, (job.source_lang, job.target_lang)
+    if languages.symbols and languages.target_symbols == "target" and pair in languages.directions:
+        return ready.directed(*pair).described_anew()
+    raise UserError(
+        f"{folder} is for {ready.recipe.source_lang}-{ready.recipe.target_lang}, not for {'-'.join(pair)}. "
+        "Reuse its model file instead, or learn new subwords."
+    )
 
 
 def _refuse_other_bytes(folder: Path, fingerprint: str) -> None:
