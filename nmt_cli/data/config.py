@@ -93,6 +93,12 @@ class NamedCorpus:
     tag: str = ""
     """Symbol before each source line, such as "<2de>"."""
 
+    source_lang: str = ""
+    """Source language of this corpus, if the dataset has several. Empty means --source-lang."""
+
+    target_lang: str = ""
+    """Target language of this corpus, if the dataset has several. Empty means --target-lang."""
+
     filters: Mapping[str, object] = setting({})
     """Settings of [filter] that differ for this corpus."""
 
@@ -124,7 +130,8 @@ class CorporaConfig(CorpusConfig):
     """How raw files are read, and the training corpora unless `--train` names them."""
 
     named: tuple[NamedCorpus, ...] = ()
-    """Training corpora, each a [[corpus]] section. Its settings are name, path, tag and filters. The dataset
+    """Training corpora, each a [[corpus]] section. Its settings are name, path, tag, source_lang,
+    target_lang and filters. The dataset
     keeps their order."""
 
     valid_size: int = setting(0, Bounds(least=0), everyday=True)

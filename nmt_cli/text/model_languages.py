@@ -33,12 +33,18 @@ class ModelLanguages:
     """The side that begins with the symbol of the target language. With "target", the symbol is the first
     token of the translation, and the source begins with the symbol of its own language."""
 
+    pairs: tuple[tuple[str, ...], ...] = ()
+    """The directions of the training data, each a source and a target language. Empty means all of them."""
+
     def __post_init__(self) -> None:
         """Raise `UserError` if a side has no language, or if a source would begin with two symbols."""
         if not self.sources or not self.targets:
             raise UserError("languages has no source or no target.")
         if self.target_symbols == "source" and any(self.sources.values()) and any(self.targets.values()):
             raise UserError("languages has symbols of both sides for the source, but it takes one.")
+        for pair in self.pairs:
+            if len(pair) != 2 or pair[0] not in self.sources or pair[1] not in self.targets:
+                raise UserError(f"languages has the pair {' '.join(pair)}, but not both of its languages.")
 
     def __hash__(self) -> int:
         """Return a hash, because worker processes keep what they made for a recipe."""
@@ -51,7 +57,9 @@ class ModelLanguages:
 
     @property
     def directions(self) -> list[tuple[str, str]]:
-        """All pairs of a source and a target language. No language is translated into itself."""
+        """The `pairs`, or else all directions but those of a language into itself."""
+        if self.pairs:
+            return [(source, target) for source, target in self.pairs]
         return [
             (source, target)
             for source in self.sources

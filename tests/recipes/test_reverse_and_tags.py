@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from nmt_cli.checkpoints.finding import recipe_of
 from nmt_cli.data.dataset import open_dataset
 from nmt_cli.text.tokenizers import load_tokenizers
 
@@ -91,7 +92,11 @@ def test_a_tag_before_each_line_names_the_target_language(
     page = "nmt_cli/docs/how-to/many-languages.md"
     printed = shell(commands_of(page, "Many languages in one model"), "--vocab-size 24")
     assert printed.count("\n") == 1
+    assert recipe_of(tmp_path / "tagged" / "run").own_languages.directions == [("en", "de"), ("en", "fr")]
     entries = load_tokenizers(tmp_path / "tagged" / "dataset" / "tokenizer").source.vocabulary.entries
     source = open_dataset(tmp_path / "tagged" / "dataset").splits["train"].source
     first = [entries[source.tokens[source.offsets[n]]] for n in (0, 19, 20, 39)]
     assert first == ["<2de>", "<2de>", "<2fr>", "<2fr>"]
+    shell(commands_of(page, "Many sources, one target"), "--vocab-size 24")
+    both = load_tokenizers(tmp_path / "both" / "dataset" / "tokenizer").recipe
+    assert both.own_languages.directions == [("de", "en"), ("fr", "en")]

@@ -29,7 +29,7 @@ Part = Role | Literal["held out"]
 COMMON = ("role", "name", "pairs", "files")
 """The keys that every input has in the manifest."""
 
-OWN = ("tag", "filters")
+OWN = ("tag", "source_lang", "target_lang", "filters")
 """The settings of a `[[corpus]]` section that the manifest has, unless they are empty."""
 
 
@@ -123,14 +123,15 @@ def find_inputs(job: PreprocessJob, spool_folder: Callable[[], Path]) -> list[In
         raise UserError(
             "There is no training text. Name it with --train, or with [[corpus]] sections in a --config file."
         )
-    train: Sequence[Given] = [corpus.path for corpus in named] or job.train
+    train: Sequence[Given | NamedCorpus] = named or job.train
     if job.config.corpus.alignments and len(job.config.corpus.alignments) != len(train):
         raise UserError(f"corpus.alignments must have {len(train)} files, one for each training corpus.")
     # In this order, because `[[corpus]]` sections and alignments belong to the first corpora.
-    specs: dict[Part, Sequence[Given]] = {"train": train, "valid": job.valid, "test": job.test}
+    specs: dict[Part, Sequence[Given | NamedCorpus]] = {"train": train, "valid": job.valid, "test": job.test}
     if any(config.decontaminate for config in job.filters):
         specs["held out"] = job.config.filter.held_out
-    given = [spec for many in specs.values() for spec in many if isinstance(spec, str)]
+    texts = [spec.path if isinstance(spec, NamedCorpus) else spec for many in specs.values() for spec in many]
+    given = [spec for spec in texts if isinstance(spec, str)]
     if sum(_varied(spec)[0] == "-" for spec in given) > 1:
         raise UserError(
             "stdin (-) is given twice but can be read only once. Give a file instead of one of them."
@@ -213,13 +214,21 @@ def _refuse_no_scores(job: PreprocessJob, training: Sequence[Corpus]) -> None:
 
 
 def _find(
-    role: Part, spec: Given, job: PreprocessJob, spool_folder: Callable[[], Path]
+    role: Part, spec: Given | NamedCorpus, job: PreprocessJob, spool_folder: Callable[[], Path]
 ) -> tuple[Corpus, Variation | None]:
-    """Return the corpus that `spec` names, and its variation or None.
+    """Return the corpus that `spec` names, and its variation or None. A `[[corpus]]` section may name its own
+    languages.
 
     Pairs in memory are written to the folder that `spool_folder` makes. Raise `UserError` for a missing
     corpus, an invalid pair, or a training corpus with a variation.
     """
+    if isinstance(spec, NamedCorpus):
+        own = replace(
+            job,
+            source_lang=spec.source_lang or job.source_lang,
+            target_lang=spec.target_lang or job.target_lang,
+        )
+        return _find(role, spec.path, own, spool_folder)
     if not isinstance(spec, str):
         return write_pairs(role, spec, (job.source_lang, job.target_lang), spool_folder()), None
     plain, kind = _varied(spec)

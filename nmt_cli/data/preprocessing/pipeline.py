@@ -63,6 +63,7 @@ from nmt_cli.runtime.atomic import (
 )
 from nmt_cli.runtime.processes import Progress, in_child
 from nmt_cli.text.config import TokenizerConfig
+from nmt_cli.text.model_languages import TAG, ModelLanguages
 from nmt_cli.text.tokenizers import Tokenizers, adopt_tokenizers, learn_tokenizers, load_tokenizers
 
 
@@ -111,6 +112,7 @@ def preprocess(job: PreprocessJob, out: Path, workers: int, overwrite: bool, pro
             spool_folder = cache(lambda: stack.enter_context(_spool_folder(out)))
             inputs = find_inputs(job, spool_folder)
             job, plan = _with_tags(job, plan)
+            plan = _with_languages(job, plan)
             inputs += drawn_sets(job, inputs, plan.recipe.symbols, spool_folder)
         # After the sets are drawn, since their pairs decide the dataset too.
         description = describe_job(job, inputs, plan.reused)
@@ -239,6 +241,26 @@ def _with_tags(job: PreprocessJob, plan: reuse.TokenizerPlan) -> tuple[Preproces
     tokenizer = replace(job.config.tokenizer, symbols=(*own, *sorted(tags.keys() - set(own))))
     job = replace(job, config=replace(job.config, tokenizer=tokenizer))
     return job, replace(plan, recipe=replace(plan.recipe, symbols=tokenizer.all_symbols))
+
+
+def _with_languages(job: PreprocessJob, plan: reuse.TokenizerPlan) -> reuse.TokenizerPlan:
+    """Return the plan with the languages of the corpora, if any `[[corpus]]` section names its own. Reused
+    tokenizers keep theirs."""
+    named = job.config.corpus.named
+    if plan.ready or not any(corpus.source_lang or corpus.target_lang for corpus in named):
+        return plan
+    tags: dict[tuple[str, str], str] = {}
+    for corpus in named:
+        tag = TAG.fullmatch(corpus.tag)
+        target = corpus.target_lang or (tag["name"] if tag else job.target_lang)
+        # Of several corpora of a direction, the first decides.
+        tags.setdefault((corpus.source_lang or job.source_lang, target), corpus.tag)
+    languages = ModelLanguages(
+        sources={source: "" for source, _ in tags},
+        targets={target: tag for (_, target), tag in tags.items()},
+        pairs=tuple(tags),
+    )
+    return replace(plan, recipe=replace(plan.recipe, languages=languages))
 
 
 def _differs(out: Path, description: dict[str, Any], overwrite: bool) -> bool:
