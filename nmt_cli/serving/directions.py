@@ -1,12 +1,14 @@
 """The translation directions of the server, each with one model, or with two through a pivot language."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
 from nmt_cli.errors import UserError
-from nmt_cli.language import iso_code, language_in
+from nmt_cli.language import iso_code, language_in, name_of
 from nmt_cli.serving.models import Leg, Served
+from nmt_cli.text.model_languages import listed
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,13 @@ class Directions:
         self.languages = [*dict.fromkeys(chain.from_iterable(self._all))]
         """All source and target languages without repetitions, in the order of the models, source first."""
 
+        names = Counter(map(name_of, self.languages))
+        self.names = {
+            one: name if names[name] == 1 else f"{name} ({one})"
+            for one, name in zip(self.languages, map(name_of, self.languages), strict=True)
+        }
+        """The English name of each language, with its code if another language has the same name."""
+
         self._targets: dict[str, list[str]] = {}
         for source, target in self._all:
             self._targets.setdefault(source, []).append(target)
@@ -75,10 +84,10 @@ class Directions:
 
     def offered(self, source: str) -> str:
         """Return a sentence with the languages that `source` can be translated into. If there are none, it
-        has all languages to translate from and into."""
+        has all languages to translate from and into. Of many languages, it has the first and their number."""
         sources = [one for one in (self.resolve(source),) if one and self.targets(one)] or self.sources
         targets = dict.fromkeys(target for one in sources for target in self.targets(one))
-        return f"The server translates from {', '.join(sources)} into {', '.join(targets)}."
+        return f"The server translates from {listed(sources)} into {listed(targets)}."
 
     def resolve(self, language: str) -> str | None:
         """Return the name that a model has for `language`, such as "en" for "EN-US", or None if there is

@@ -8,7 +8,6 @@ from starlette.responses import Response
 
 from nmt_cli.api import Model
 from nmt_cli.html.compose import compose
-from nmt_cli.language import name_of
 from nmt_cli.runtime.threads import set_own_threads
 from nmt_cli.serving.apis.bodies import Fields, shown
 from nmt_cli.serving.apis.files import PLAIN
@@ -41,7 +40,7 @@ def start_page(service: Service, needs_key: bool) -> str:
     """Return the HTML page that translates in the browser and, if `needs_key`, asks for an API key."""
     served = service.directions
     data = {
-        "languages": {one: name_of(one) for one in served.languages},
+        "languages": served.names,
         "targets": {one: served.targets(one) for one in served.sources},
         "maxCharacters": MAX_CHARACTERS,
         "needsKey": needs_key,

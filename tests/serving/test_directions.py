@@ -80,3 +80,18 @@ def test_a_model_of_many_languages_has_all_its_directions() -> None:
 def test_a_model_is_both_legs_of_a_pivot() -> None:
     directions = Directions({"one": model(("de", "en"), ("en", "fr"), usual=("mul", "mul"))}, "eng")
     assert (found := directions.find("de", "fr")) and [leg.source for leg in found.legs] == ["de", "en"]
+
+
+def test_languages_of_one_name_have_their_codes() -> None:
+    directions = served("en-zho_Hans", "en-zho_Hant", "en-deu_Latn")
+    names = ["English", "Chinese (zho_Hans)", "Chinese (zho_Hant)", "German"]
+    assert [*directions.names.values()] == names
+
+
+def test_a_model_of_hundreds_of_languages_is_listed_in_short() -> None:
+    codes = [f"{a}{b}x" for a in "abcdefghij" for b in "abcdefghij"]
+    directions = Directions(
+        {"many": model(*((one, other) for one in codes for other in codes if one != other))}
+    )
+    assert directions.offered("zz").count(",") == 10 and "and 94 more" in directions.offered("zz")
+    assert (found := directions.find("aax", "jjx")) and found.name == "aax-jjx"

@@ -5,7 +5,6 @@ from typing import Any
 
 from starlette.responses import JSONResponse, Response
 
-from nmt_cli.language import name_of
 from nmt_cli.serving.apis import glossaries, libretranslate
 from nmt_cli.serving.apis.bodies import Fields
 from nmt_cli.serving.documents import TranslationRequest
@@ -67,7 +66,7 @@ async def languages(service: Service, fields: Fields) -> Response:
     targets = dict.fromkeys(target for source in served.sources for target in served.targets(source))
     listed = targets if fields.chosen("type", ("source", "target")) == "target" else served.sources
     return JSONResponse(
-        [{"language": one.upper(), "name": name_of(one), "supports_formality": False} for one in listed]
+        [{"language": one.upper(), "name": served.names[one], "supports_formality": False} for one in listed]
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from starlette.responses import JSONResponse, Response
 
-from nmt_cli.language import name_of, nearest_language
+from nmt_cli.language import nearest_language
 from nmt_cli.serving.apis.answers import EventStream, as_json
 from nmt_cli.serving.apis.bodies import Fields, shown
 from nmt_cli.serving.apis.glossaries import in_request
@@ -17,6 +17,7 @@ from nmt_cli.serving.documents import Documents, TranslatedText, TranslationRequ
 from nmt_cli.serving.refused import Refused
 from nmt_cli.serving.service import Service
 from nmt_cli.text.markup import Dialect
+from nmt_cli.text.model_languages import listed
 from nmt_cli.translation.lines import Translation
 
 AUTO = "auto"
@@ -73,7 +74,7 @@ async def languages(service: Service, _: Fields) -> Response:
     """Answer `GET /languages` with all languages, each with its name and its possible targets."""
     served = service.directions
     return JSONResponse(
-        [{"code": one, "name": name_of(one), "targets": served.targets(one)} for one in served.languages]
+        [{"code": one, "name": served.names[one], "targets": served.targets(one)} for one in served.languages]
     )
 
 
@@ -94,7 +95,7 @@ async def find_direction(
             reason = f"Language {shown(language)} is not supported"
             if nearest := nearest_language(language, served.languages):
                 raise Refused(400, f"{reason}: {nearest}")
-            raise Refused(400, f"{reason}. Supported: {', '.join(served.languages)}.")
+            raise Refused(400, f"{reason}. Supported: {listed(served.languages)}.")
     guess = None
     if source == AUTO:
         sources = [one for one in served.sources if served.find(one, target)]

@@ -14,6 +14,7 @@ from nmt_cli.serving.directions import Direction
 from nmt_cli.serving.documents import Documents, TranslationRequest
 from nmt_cli.serving.refused import Refused
 from nmt_cli.serving.service import Service
+from nmt_cli.text.model_languages import listed
 from nmt_cli.translation.lines import Translation
 
 DONE = "[DONE]"
@@ -74,7 +75,7 @@ def _described(name: str) -> Mapping[str, Any]:
 def _direction(service: Service, name: str) -> Direction:
     """Return the direction called `name`, or of the model called `name`. Else raise `Refused` (404)."""
     if not (direction := service.directions.named.get(name)):
-        offered = ", ".join(service.directions.named)
+        offered = listed(service.directions.named)
         raise Refused(404, f"There is no model {shown(name)}. Models: {offered}.")
     return direction
 
