@@ -45,7 +45,13 @@ LEVELS_INSIDE = {
     "decoding": ({"config", "ensemble", "forced", "attention_maps"}, {"search"}, {"batch"}),
     "engine": ({"kernels"}, {"packing"}, {"state"}, {"search"}, {"decoder"}),
     "data": (set[str](), {"cleaning", "batching"}, {"preprocessing"}),
-    "text": (set[str](), {"subword_models"}, {"tokenizer"}, {"sampling", "tokenizers", "variation"}),
+    "text": (
+        set[str](),
+        {"subword_models"},
+        {"tokenizer"},
+        {"sampling", "tokenizers", "variation"},
+        {"fitting"},
+    ),
     "runtime": ({"kernels"},),
 }
 """The levels inside a subpackage, lowest first. A part that is not listed is on the lowest level."""

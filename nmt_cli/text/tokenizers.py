@@ -210,7 +210,7 @@ def learn_tokenizers(recipe: Recipe, config: TokenizerConfig, sample: Mapping[Si
 
     Raise `UserError` if the text does not suit the settings.
     """
-    plain = {side: _without_symbols(lines, recipe.symbols) for side, lines in sample.items()}
+    plain = {side: without_symbols(lines, recipe.symbols) for side, lines in sample.items()}
     names = recipe.model_names()
     texts = {
         name: [line for side in SIDES if names[side] == name for line in plain[side]]
@@ -250,7 +250,7 @@ def adopt_tokenizers(
                 continue
             codes = content.decode("utf-8-sig")
             lines = [line for side in SIDES if names[side] == name for line in sample[side]]
-            alphabet = set(" ".join(_without_symbols(lines, recipe.symbols)))
+            alphabet = set(" ".join(without_symbols(lines, recipe.symbols)))
             # The sample may lack characters that the codes merge.
             alphabet |= bpe.characters_of(bpe.parse_codes(codes))
             contents[name] = Bpe(codes, "".join(sorted(alphabet - {" "}))).files()
@@ -450,7 +450,7 @@ def _tokenizer(
     return Tokenizer(recipe.normalizer(), recipe.moses(side), model, numbering, recipe.begin(side), pieces)
 
 
-def _without_symbols(lines: Iterable[str], symbols: Sequence[str]) -> list[str]:
+def without_symbols(lines: Iterable[str], symbols: Sequence[str]) -> list[str]:
     """Return the lines without words that are symbols."""
     if not symbols:
         return list(lines)

@@ -15,6 +15,9 @@ from nmt_cli.text.subword_models.subwords import BYTES, LONGEST_WORD, UNKNOWN_PI
 
 HEADER = "#version: 0.2"
 WORD_END = "</w>"
+INSIDE = "@@"
+"""The end of an entry for a piece that does not end its word."""
+
 MOST_CACHED = 200_000
 """The maximum number of cached words. The first words are cached, and they include the frequent ones."""
 
@@ -70,7 +73,7 @@ class Bpe:
         }
         self._common = common if rare else None  # in the form of subword-nmt's filter
         self._cache: dict[str, list[int]] = {}
-        entries = [surface if final else f"{surface}@@" for surface, final in pieces]
+        entries = [surface if final else f"{surface}{INSIDE}" for surface, final in pieces]
         self.entries: Sequence[str] = [*BYTES[: self._bytes], *entries]
         texts = [f"{surface} " if final else surface for surface, final in pieces]
         self._texts = [*BYTES[: self._bytes], *texts]

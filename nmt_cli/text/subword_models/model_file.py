@@ -5,7 +5,8 @@ buffer too. Only the boundaries of fields are decoded here. So no generated code
 do not know are kept.
 """
 
-from collections.abc import Iterator
+import struct
+from collections.abc import Iterable, Iterator
 
 from nmt_cli.errors import UserError
 
@@ -18,6 +19,12 @@ KIND_OF_MODEL = 3
 
 KIND, DEFINED = 3, b"\x04"
 """The field of a piece that has its kind, and the content of this field if the user defined the piece."""
+
+TEXT, SCORE = 1, 2
+"""The fields of a piece that have its text and its score."""
+
+WITHOUT_SPACES = b"\x18\x00\x20\x00"
+"""The content of a normaliser that neither adds a space before a text nor removes spaces."""
 
 BYTES_FIELD = 2
 """The type of a field that begins with the length of its content."""
@@ -41,6 +48,29 @@ def replaced(message: bytes, number: int, content: bytes) -> bytes:
     others = b"".join(message[start:end] for field, start, _, end in _fields(message) if field != number)
     # The order of fields does not matter in a protocol buffer.
     return others + _as_varint(number << 3 | BYTES_FIELD) + _as_varint(len(content)) + content
+
+
+def with_pieces(model: bytes, kept: set[int], added: Iterable[tuple[str, float, bytes]]) -> bytes:
+    """Return the content of a model's file with the pieces `kept`, given by their numbers, and new pieces
+    after them.
+
+    added: the text, the score and the kind of each new piece. The kind b"" is that of learnt pieces.
+    """
+    fields = list(_fields(model))
+    pieces = [model[start:end] for number, start, _, end in fields if number == PIECE]
+    others = b"".join(model[start:end] for number, start, _, end in fields if number != PIECE)
+    new = (_piece(text, score, kind) for text, score, kind in added)
+    return b"".join([*(pieces[number] for number in sorted(kept)), *new, others])
+
+
+def _piece(text: str, score: float, kind: bytes) -> bytes:
+    """Return the field of a new piece."""
+    content = text.encode()
+    message = _as_varint(TEXT << 3 | BYTES_FIELD) + _as_varint(len(content)) + content
+    message += _as_varint(SCORE << 3 | 5) + struct.pack("<f", score)
+    if kind:
+        message += _as_varint(KIND << 3) + kind
+    return _as_varint(PIECE << 3 | BYTES_FIELD) + _as_varint(len(message)) + message
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, int, int, int]]:

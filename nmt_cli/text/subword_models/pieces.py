@@ -14,7 +14,14 @@ import sentencepiece
 from nmt_cli.errors import UserError
 from nmt_cli.text.config import TokenizerConfig
 from nmt_cli.text.normalize import SPACE_MARK
-from nmt_cli.text.subword_models.model_file import KIND_OF_MODEL, TRAINER, field
+from nmt_cli.text.subword_models.model_file import (
+    KIND_OF_MODEL,
+    NORMALIZER,
+    TRAINER,
+    WITHOUT_SPACES,
+    field,
+    replaced,
+)
 from nmt_cli.text.subword_models.subwords import UNKNOWN_PIECE, UNKNOWN_TEXT
 from nmt_cli.text.vocabulary import NEW_MARKS
 
@@ -96,6 +103,11 @@ class Pieces:
         # SentencePiece fails on a number without a piece.
         return str(self.processor.decode([i if 0 <= i < size else unknown for i in pieces]))
 
+    def within_words(self) -> "Pieces":
+        """Return the model without normalisation and without a space before the text. It segments the text
+        of a piece, with U+2581 for spaces, as if this was a part of a longer text."""
+        return Pieces(replaced(self._model, NORMALIZER, WITHOUT_SPACES))
+
     @property
     def written(self) -> list[str]:
         """All pieces as the model's file spells them, including special tokens, in the order of their
@@ -143,11 +155,12 @@ def _best_split(text: str, scores: Mapping[str, tuple[float, float, int]]) -> li
     return best[-1][2] if best[-1] else [UNKNOWN_PIECE]
 
 
-def learn_pieces(lines: Sequence[str], config: TokenizerConfig) -> bytes:
+def learn_pieces(lines: Sequence[str], config: TokenizerConfig, *, exact: bool = True) -> bytes:
     """Learn a model from prepared `lines`, and return the content of its file.
 
     The model has `config.vocab_size` entries: special tokens and symbols first, as in `Numbering.new`, and
-    then pieces. Raise `UserError` if the text does not support that size, or SentencePiece fails.
+    then pieces. Raise `UserError` if the text does not support that size, or SentencePiece fails. Unless
+    `exact`, the model has the size that the text supports.
     """
     model = io.BytesIO()
     stand_in = next(mark for mark in STAND_INS if not any(mark in line for line in lines))
@@ -159,6 +172,7 @@ def learn_pieces(lines: Sequence[str], config: TokenizerConfig) -> bytes:
             model_writer=model,
             model_type=config.sentencepiece_model,
             vocab_size=config.vocab_size,
+            hard_vocab_limit=exact,
             character_coverage=1.0,
             byte_fallback=config.byte_fallback,
             control_symbols=[NEVER_IN_TEXT + symbol for symbol in config.all_symbols],
