@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from nmt_cli.checkpoints.entry_rows import fitted_rows
 from nmt_cli.checkpoints.finding import CONFIG, WEIGHTS, find_model
 from nmt_cli.checkpoints.model_folder import FORMAT, Identity, read_identity, weights, weights_path
 from nmt_cli.checkpoints.verified_files import read_description, read_tensors
@@ -14,19 +15,10 @@ from nmt_cli.errors import UserError
 from nmt_cli.model.config import disagreements
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.setting_values import nearest
-from nmt_cli.text.tokenizer import SIDES, Side
+from nmt_cli.text.tokenizer import SIDES
 from nmt_cli.text.tokenizers import Tokenizers
-from nmt_cli.text.vocabulary import Vocabulary
 from nmt_cli.training.config import StartConfig
 from nmt_cli.training.step.flat import trained
-
-ROWS: Mapping[str, Side] = {
-    "source_embedding.matrix": "source",
-    "target_embedding.matrix": "target",
-    "output_matrix": "target",
-    "output_bias": "target",
-}
-"""Parameters with one row per vocabulary entry, and the side whose vocabulary it is."""
 
 SHOWN = 3
 """Maximum number of differing parameters that an error names."""
@@ -38,8 +30,9 @@ def start_from(model: Transformer, identity: Identity, config: StartConfig) -> s
     """Copy the weights of the parent `config.model`, a model or run, into `model`. Return a message about the
     copy.
 
-    With another vocabulary, rows are copied for the entries that both vocabularies have. Parameters that only
-    one of the models has, or whose shapes differ, cannot be copied.
+    With another vocabulary, rows are copied for the entries that both vocabularies have. A new entry starts
+    as the mean of its old pieces. Parameters that only one of the models has, or whose shapes differ, cannot
+    be copied.
 
     Raise `UserError` if there is such a parameter, and if settings make the two models use the same weights
     differently.
@@ -93,42 +86,21 @@ def _by_entry(
     new: Mapping[str, Tensor], parent: Mapping[str, Tensor], parent_tokenizers: Tokenizers, own: Tokenizers
 ) -> tuple[dict[str, Tensor], str]:
     """Return the parent's tensors by name, fitted to the vocabulary of `own`, and a message with the number
-    of entries copied.
+    of entries of each origin.
 
-    new: the new model's tensors, which have random values.
+    new: the new model's tensors.
     parent: the parent's tensors, whose rows belong to the vocabulary of `parent_tokenizers`.
 
-    Only the parameters in `ROWS` change. Each has a row per entry of `own`: the parent's row if the parent
-    has this entry, and otherwise the row in `new`. A parameter whose rows have another width in the parent
-    stays as it is.
+    A parameter whose rows have another width in the parent stays as it is.
     """
-    shared = {
-        side: _shared(parent_tokenizers.side(side).vocabulary, own.side(side).vocabulary) for side in SIDES
+    fitted, origins = fitted_rows(parent, parent_tokenizers, own)
+    tensors = {
+        name: fitted[name] if name in new and new[name].shape[1:] == tensor.shape[1:] else tensor
+        for name, tensor in parent.items()
     }
-    tensors = dict(parent)
-    for name, side in ROWS.items():
-        if name in new and name in parent and new[name].shape[1:] == parent[name].shape[1:]:
-            tensors[name] = new[name].detach().clone()
-            tensors[name][list(shared[side].values())] = parent[name][list(shared[side])].to(tensors[name])
-    counts = []
-    for side in SIDES[1:] if own.recipe.joint else SIDES:
-        size = sum(map(bool, own.side(side).vocabulary.entries))
-        counts.append(f"{len(shared[side]):,} of {size:,} {'' if own.recipe.joint else f'{side} '}entries")
-    copied = f"{' and '.join(counts)} are copied, the others start from random values"
-    return tensors, f"it has another vocabulary: {copied}"
-
-
-def _shared(parent: Vocabulary, own: Vocabulary) -> dict[int, int]:
-    """Return ids in `own` by ids in `parent`, for shared entries. Match special tokens by meaning."""
-    marks = [(parent.end, own.end), (parent.unknown, own.unknown)]
-    # If our start token is our end token, it has the row of the parent's end already.
-    if parent.start is not None and own.start not in (None, own.end):
-        marks.append((parent.start, own.start))
-    special = ({first for first, _ in marks}, {second for _, second in marks})
-    ids = {entry: i for i, entry in enumerate(own.entries) if entry and i not in special[1]}
-    return dict(marks) | {
-        i: ids[entry] for i, entry in enumerate(parent.entries) if entry in ids and i not in special[0]
-    }
+    sides = SIDES[1:] if own.recipe.joint else SIDES
+    counts = [f"{'' if own.recipe.joint else f'{side} '}{origins[side].in_words}" for side in sides]
+    return tensors, f"it has another vocabulary: {'; '.join(counts)}"
 
 
 def _differing(own: Mapping[str, Tensor], parent: Mapping[str, Tensor]) -> list[str]:
