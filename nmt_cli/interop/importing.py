@@ -5,8 +5,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
-from nmt_cli.checkpoints.finding import SETTINGS, checkpoints
+from nmt_cli.checkpoints.finding import SETTINGS, checkpoints, find_model
 from nmt_cli.checkpoints.foreign_kinds import Imported, foreign_kind, in_words, remedy
+from nmt_cli.checkpoints.model_folder import read_model, weights
 from nmt_cli.errors import UserError
 from nmt_cli.interop import argos, ctranslate2, eole, fairseq, hub, huggingface, marian
 from nmt_cli.interop.foreign import POSITIONS, Foreign, ImportOptions
@@ -28,14 +29,17 @@ BOUNDS: Mapping[tuple[str, ...], tuple[int, int]] = {
 """Lowest and highest value of an imported search setting. Further names are settings that depend on it."""
 
 
-def read(source: str, options: ImportOptions) -> Foreign:
-    """Return the model of another toolkit at the path `source`, or from the Hugging Face Hub.
+def read(source: str, options: ImportOptions, *, own: bool = False) -> Foreign:
+    """Return the model of another toolkit at the path `source`, or from the Hugging Face Hub. With `own`, it
+    may also be a model or run folder of nmt.
 
     If the path does not exist, `source` is the name of a model on the Hub, OWNER/MODEL, which is downloaded.
     A search setting out of `BOUNDS` is left out with a note, and so are the settings that depend on it.
     Raise `UserError` if the download fails, or if nmt cannot express the model.
     """
     path = Path(source)
+    if own and path.is_dir() and not foreign_kind(path) and (checkpoints(path) or _is_own(path)):
+        return _own(path)
     if not path.exists():
         path = hub.download(source, NEEDED)
         if not any(path.glob("*.safetensors")):
@@ -77,8 +81,7 @@ def _read(path: Path, options: ImportOptions) -> Foreign:
     if toolkit == "eole":
         return eole.read(path if path.is_dir() else path.parent, options)
     if path.is_dir() and (path / huggingface.CONFIG).is_file():
-        description = read_json(path / huggingface.CONFIG)
-        if isinstance(description, dict) and "nmt" in description:
+        if _is_own(path):
             raise UserError(f"{path} is a model folder of nmt already. Use it as it is.")
         return huggingface.read(path, options)
     suffixes = {file.suffix for file in (path.iterdir() if path.is_dir() else [path])}
@@ -89,3 +92,24 @@ def _read(path: Path, options: ImportOptions) -> Foreign:
     if (path / SETTINGS).is_file() or checkpoints(path):
         raise UserError(f"{path} is a run folder of nmt already. Use it as it is: nmt translate {path}.")
     raise UserError(f"{path} is not a model that nmt import supports. It takes {SUPPORTED}.")
+
+
+def _is_own(folder: Path) -> bool:
+    """Return whether a folder with `config.json` is a model folder of nmt."""
+    file = folder / huggingface.CONFIG
+    description = read_json(file) if file.is_file() else None
+    return isinstance(description, dict) and "nmt" in description
+
+
+def _own(folder: Path) -> Foreign:
+    """Return the model in a model or run folder of nmt."""
+    model = read_model(find_model(folder))
+    identity, description = model.identity, model.description
+    return Foreign(
+        kind=description.get("imported", "nmt"),
+        config=identity.config,
+        tokenizers=identity.tokenizers,
+        tensors={name: tensor.detach() for name, tensor in weights(model.transformer).items()},
+        search=description.get("search", {}),
+        trained_on=identity.trained_on,
+    )

@@ -1,10 +1,14 @@
 """`nmt import`: a model of another toolkit in, a model folder out."""
 
+import re
 from pathlib import Path
 
 import click
 
-from nmt_cli.cli.options import OUT, Choice, Command, common, printer
+from nmt_cli.cli.options import EXISTING_FILE, OUT, Choice, Command, Number, common, printer
+from nmt_cli.cli.reports.tables import print_table
+from nmt_cli.errors import UserError
+from nmt_cli.setting_values import Bounds
 
 
 @click.command("import", cls=Command, epilog="nmt import opus-mt-en-de --out model")
@@ -17,6 +21,14 @@ from nmt_cli.cli.options import OUT, Choice, Command, common, printer
     type=Choice(["marian", "huggingface"]),
     help="Position encodings.  [default: those of SOURCE's toolkit]",
 )
+@click.option("--keep", metavar="LANG,LANG", help="Languages to keep. Trims the vocabulary to --text.")
+@click.option("--add", multiple=True, metavar="NEW=OLD", help="New language, which starts as an old one.")
+@click.option("--text", multiple=True, type=EXISTING_FILE, help="Text, such as mine.en. Can be repeated.")
+@click.option(
+    "--pieces",
+    type=Number(Bounds(least=0, most=1_000_000)),
+    help="New pieces to learn from --text.  [default: 0, with --add 2000]",
+)
 @common
 def import_model(
     source: str,
@@ -24,6 +36,10 @@ def import_model(
     source_lang: str | None,
     target_lang: str | None,
     positions: str | None,
+    keep: str | None,
+    add: tuple[str, ...],
+    text: tuple[Path, ...],
+    pieces: int | None,
     quiet: bool,
 ) -> None:
     """Convert another toolkit's model to nmt's format.
@@ -46,15 +62,27 @@ def import_model(
 
     Position encodings of Marian and transformers differ slightly. --positions
     chooses those of the Marian that trained the model, or of transformers.
+
+    --keep makes the vocabulary smaller. It keeps the entries that --text needs,
+    all characters of its scripts, and the languages that you name. --add and
+    --pieces make it larger. With these options, SOURCE may be a model of nmt.
     """
+    from nmt_cli.interop.fitting import Wishes, fit
     from nmt_cli.interop.foreign import ImportOptions, check_free, write
     from nmt_cli.interop.importing import read
 
     # Before the model is downloaded.
     check_free(out)
-    foreign = read(source, ImportOptions(source_lang, target_lang, positions))  # type: ignore[arg-type]
+    wishes = Wishes(_listed(keep), _starts(add), text, pieces)
+    options = ImportOptions(source_lang, target_lang, positions)  # type: ignore[arg-type]
+    foreign = read(source, wishes.options(options), own=bool(text))
+    if text:
+        foreign, compared = fit(foreign, wishes, options)
     write(foreign, out)
     show, recipe = printer(quiet), foreign.tokenizers.recipe
+    if text and not quiet:
+        rows = ((row.name, row.before, row.after) for row in compared)
+        print_table(None, ["vocabulary"], ["before", "after"], rows, stderr=True)
     pair, count = f"{recipe.source_lang}-{recipe.target_lang}", len(recipe.own_languages.targets)
     show(f"{out}: {foreign.kind}, {pair if count == 1 else f'{count} target languages'}")
     if foreign.search:
@@ -62,3 +90,24 @@ def import_model(
         show(f"nmt translate uses the model's own search settings: {search}")
     for note in foreign.notes:
         show(f"note: {note}")
+
+
+def _listed(keep: str | None) -> tuple[str, ...]:
+    """Return the languages of --keep, each once. Raise `UserError` for an empty name."""
+    names = tuple(dict.fromkeys(name.strip() for name in (keep or "").split(","))) if keep is not None else ()
+    if "" in names:
+        raise UserError(f"--keep {keep} has an empty name. Give languages such as eng_Latn,deu_Latn.")
+    return names
+
+
+def _starts(add: tuple[str, ...]) -> dict[str, str]:
+    """Return the language that each new one of --add starts as. Raise `UserError` for another form."""
+    starts: dict[str, str] = {}
+    for text in add:
+        new, _, old = text.partition("=")
+        if not old or new in starts or not re.fullmatch(r"[\w-]+", new):
+            raise UserError(
+                f"--add {text} is not NEW=OLD. Give one such as tyv_Cyrl=kaz_Cyrl for each language."
+            )
+        starts[new] = old
+    return starts

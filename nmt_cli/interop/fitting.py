@@ -1,0 +1,268 @@
+"""Fit the vocabulary of an imported model to the user's languages and texts, for `nmt import`."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from pathlib import Path
+
+import regex
+
+from nmt_cli.checkpoints.entry_rows import fitted_rows
+from nmt_cli.corpus import raw_files
+from nmt_cli.errors import UserError
+from nmt_cli.interop.foreign import Foreign, ImportOptions
+from nmt_cli.language import fits, language_in, nearest_language
+from nmt_cli.text.fitting import Changes, fitted
+from nmt_cli.text.model_languages import ModelLanguages, listed
+from nmt_cli.text.tokenizer import SIDES, Side
+from nmt_cli.text.tokenizers import Recipe, Tokenizers
+from nmt_cli.units import size
+
+FEWEST_LINES, MOST_LINES = 100, 1_000_000
+"""The minimum number of lines in a text to choose entries by, and the number of lines that are used."""
+
+USUAL_PIECES = 2000
+"""The number of new pieces with --add, if the user gives none."""
+
+SCRIPTS = {"Hans": "Hani", "Hant": "Hani", "Jpan": "Hani Hira Kana", "Kore": "Hang Hani", "Hang": "Hang Hani"}
+"""Unicode's names of the scripts in language names, if they differ."""
+
+LETTER = regex.compile(r"\p{L}")
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """The user's wishes for the vocabulary of a model. Without any, it stays as it is."""
+
+    keep: tuple[str, ...] = ()
+    """The languages that the trimmed model has. Empty for all, which trims nothing."""
+
+    add: Mapping[str, str] = field(default_factory=dict)
+    """For each new language, the language that it starts as."""
+
+    texts: tuple[Path, ...] = ()
+    """Texts in the languages of the model. A text is in the language that its name ends with, if any."""
+
+    pieces: int | None = None
+    """The maximum number of pieces to learn from the texts. None is 0, or `USUAL_PIECES` with `add`."""
+
+    def __post_init__(self) -> None:
+        """Raise `UserError` if wishes and texts do not go together."""
+        wanted = [f"--{name}" for name in ("keep", "add", "pieces") if getattr(self, name)]
+        if wanted and not self.texts:
+            raise UserError(f"{wanted[0]} needs text in the languages of the model. Add --text mine.en.")
+        if self.texts and not wanted:
+            raise UserError("--text has no effect without --keep, --add or --pieces. Add one of them.")
+
+    @property
+    def languages(self) -> list[str]:
+        """The languages of a trimmed model, or [] if the model keeps all."""
+        return [*self.keep, *self.add] if self.keep else []
+
+    def options(self, options: ImportOptions) -> ImportOptions:
+        """Return the options for reading the model, which does not have the new languages yet."""
+        first, second = [*self.languages, None, None][:2]
+        pair = options.source_lang or first, options.target_lang or second
+        source, target = (name and self.add.get(name, name) for name in pair)
+        return replace(options, source_lang=source, target_lang=target)
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A text of the user."""
+
+    path: Path
+    language: str
+    """The name of its language, or "" if the name of the file does not end with one."""
+
+    lines: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A property of the model before and after the change, as people read it."""
+
+    name: str
+    before: str
+    after: str
+
+
+def fit(foreign: Foreign, wishes: Wishes, options: ImportOptions) -> tuple[Foreign, list[Comparison]]:
+    """Return the model with the vocabulary that the user wishes, and a comparison with the model before.
+
+    options: the languages that the user named, which may be new ones.
+
+    Raise `UserError` for a language that the model lacks or, if it is new, has; for a text that is too short
+    or in another script; for a language without a text; and for a vocabulary that cannot be changed.
+    """
+    old = foreign.tokenizers
+    wishes = _resolved(wishes, old.recipe.own_languages)
+    languages, starts = _languages(wishes, old.recipe.own_languages)
+    names = [*{**languages.sources, **languages.targets}]
+    texts = [_read(path, names) for path in wishes.texts]
+    _check_scripts(texts, names)
+    _check_covered(texts, [*wishes.keep, *wishes.add])
+    usual = _usual(languages, wishes, options, old.recipe)
+    count = wishes.pieces if wishes.pieces is not None else USUAL_PIECES * bool(wishes.add)
+    # New pieces are for the new languages only. Others would change how old text is segmented.
+    of_new = [text for text in texts if text.language in wishes.add] or texts
+    changes = Changes(languages, usual, bool(wishes.keep), starts, count)
+    new = fitted(old, _by_side(texts, old), _by_side(of_new, old), changes)
+    tensors, _ = fitted_rows(foreign.tensors, old, new, starts)
+    result = replace(foreign, tokenizers=new, tensors=tensors)
+    return result, _compared(foreign, result, texts)
+
+
+def _resolved(wishes: Wishes, languages: ModelLanguages) -> Wishes:
+    """Return the wishes with languages as the model spells them. Raise `UserError` for one that the model
+    lacks, and for a new one that it has."""
+    known = {**languages.sources, **languages.targets}
+
+    def found(option: str, name: str) -> str:
+        if resolved := language_in(known, name):
+            return resolved
+        offered = nearest_language(name, known) or f"it has {listed(known)}."
+        raise UserError(f"{option}: the model has no language {name}: {offered}")
+
+    for name in wishes.add:
+        if name in known:
+            raise UserError(f"--add {name}={wishes.add[name]}: the model has {name} already. Omit --add.")
+    keep = tuple(dict.fromkeys(found("--keep", name) for name in wishes.keep if name not in wishes.add))
+    add = {name: found(f"--add {name}={start}", start) for name, start in wishes.add.items()}
+    return replace(wishes, keep=keep, add=add)
+
+
+def _languages(wishes: Wishes, old: ModelLanguages) -> tuple[ModelLanguages, dict[str, str]]:
+    """Return the languages of the new model, and for each new symbol the old one that it starts as. Raise
+    `UserError` for a language that would start as one without a symbol, and if a side would have none."""
+    starts: dict[str, str] = {}
+    sides = []
+    for side in (old.sources, old.targets):
+        symbols = {name: symbol for name, symbol in side.items() if not wishes.keep or name in wishes.keep}
+        for name, start in wishes.add.items():
+            # A side without symbols, such as the source of MADLAD-400, takes any language.
+            symbols |= {name: side[start].replace(start, name)} if start in side else {}
+            starts |= {side[start].replace(start, name): side[start]} if side.get(start) else {}
+        sides.append(symbols)
+    if len(starts) < len(wishes.add):
+        raise UserError(
+            f"--add {next(iter(wishes.add))} needs a model of several languages, which has a symbol for each "
+            "of them. Omit --add, and fine-tune the model for one direction."
+        )
+    if not all(sides):
+        word, all_names = ("from", old.sources) if not sides[0] else ("into", old.targets)
+        raise UserError(f"--keep needs a language to translate {word}. The model has {listed(all_names)}.")
+    return ModelLanguages(sides[0], sides[1], old.target_symbols), starts
+
+
+def _usual(
+    languages: ModelLanguages, wishes: Wishes, options: ImportOptions, recipe: Recipe
+) -> tuple[str, str]:
+    """Return the direction of calls that name no language: the languages in `options`, or else the first two
+    of --keep, or else those of the model. Raise `UserError` for a language that the new model lacks."""
+    first, second = [*wishes.languages, None, None][:2]
+    pair = options.source_lang or first, options.target_lang or second
+    if not any(languages.symbols):
+        return pair[0] or recipe.source_lang, pair[1] or recipe.target_lang
+    known = {**languages.sources, **languages.targets}
+    for name in (options.source_lang, options.target_lang):
+        if name and not language_in(known, name):
+            raise UserError(f"the new model would not have the language {name}. Add it to --keep.")
+    source, target = (name and language_in(known, name) for name in pair)
+    return source or recipe.source_lang, target or recipe.target_lang
+
+
+def _read(path: Path, names: Sequence[str]) -> Text:
+    """Return the lines of a text that are not empty, at most `MOST_LINES`. Raise `UserError` if there are
+    fewer than `FEWEST_LINES`, and for a line that is not UTF-8."""
+    found = (
+        raw_files.decoded(raw, "replace", f"{path} line {number:,}")
+        for number, raw in enumerate(raw_files.lines(path), 1)
+    )
+    lines = [line for line in islice(found, MOST_LINES) if line and line.strip()]
+    if len(lines) < FEWEST_LINES:
+        raise UserError(
+            f"{path} has {len(lines)} lines of text, but choosing entries needs at least {FEWEST_LINES}, and "
+            "thousands are better. Give more --text."
+        )
+    ending = path.name.removesuffix(".gz").rpartition(".")[2]
+    return Text(path, next((name for name in names if fits(ending, name)), ""), lines)
+
+
+def _check_scripts(texts: Sequence[Text], names: Sequence[str]) -> None:
+    """Raise `UserError` if a text is mostly in other scripts than its language, or than all languages."""
+    for text in texts:
+        languages = [text.language] if text.language else names
+        scripts = {name.rpartition("_")[2] for name in languages}
+        letters = LETTER.findall("".join(text.lines))
+        # Names such as "en" have no script.
+        if not letters or not all(regex.fullmatch("[A-Z][a-z]{3}", script) for script in scripts):
+            continue
+        classes = "".join(
+            rf"\p{{Script={one}}}" for script in scripts for one in SCRIPTS.get(script, script).split()
+        )
+        share = len(regex.findall(f"[{classes}]", "".join(letters))) / len(letters)
+        if share < 0.5:
+            raise UserError(
+                f"{text.path}: {share:.0%} of its letters are {' or '.join(sorted(scripts))}, the script of "
+                f"{', '.join(languages[:6])}. Check the file, or name the language that it is in."
+            )
+
+
+def _check_covered(texts: Sequence[Text], names: Sequence[str]) -> None:
+    """Raise `UserError` if a language has no text. A text without a language may be in any of them."""
+    of_texts = {text.language for text in texts}
+    missing = [name for name in names if name not in of_texts]
+    if missing and "" not in of_texts:
+        raise UserError(
+            f"no --text is in {missing[0]}, so its entries would be removed. Add a text whose name ends with "
+            "the language, such as mine.de."
+        )
+
+
+def _by_side(texts: Sequence[Text], tokenizers: Tokenizers) -> dict[Side, list[str]]:
+    """Return the lines of the texts for each side. Only text in the one language of a side is on one side."""
+    recipe = tokenizers.recipe
+    many = bool(recipe.own_languages.symbols)
+    sides: dict[Side, list[str]] = {side: [] for side in SIDES}
+    for text in texts:
+        languages: dict[Side, str] = {"source": recipe.source_lang, "target": recipe.target_lang}
+        own = [side for side in SIDES if languages[side] == text.language and not many]
+        for side in own or SIDES:
+            sides[side] += text.lines
+    return sides
+
+
+def _compared(before: Foreign, after: Foreign, texts: Sequence[Text]) -> list[Comparison]:
+    """Return the properties of both models: entries, memory, and how they segment each text."""
+    both = before, after
+    entries = [[len(one.tokenizers.side(side).vocabulary) for side in SIDES] for one in both]
+    joint = after.tokenizers.recipe.joint
+    parameters = [sum(tensor.numel() for tensor in one.tensors.values()) for one in both]
+    rows = [
+        Comparison("entries", *(f"{a:,}" if joint else f"{a:,} and {b:,}" for a, b in entries)),
+        Comparison("parameters", *(f"{count:,}" for count in parameters)),
+        Comparison("size, and memory to translate, in fp32", *(size(4 * count) for count in parameters)),
+        Comparison("memory to train all of it with Adam", *(size(16 * count) for count in parameters)),
+    ]
+    for text in texts:
+        words = max(1, sum(len(line.split()) for line in text.lines))
+        counts = [_counts(one.tokenizers, text) for one in both]
+        name = text.path.name
+        rows.append(
+            Comparison(f"pieces per word, {name}", *(f"{pieces / words:.2f}" for pieces, _ in counts))
+        )
+        shares = (f"{unknown / max(1, pieces):.2%}" for pieces, unknown in counts)
+        rows.append(Comparison(f"unknown pieces, {name}", *shares))
+    return rows
+
+
+def _counts(tokenizers: Tokenizers, text: Text) -> tuple[int, int]:
+    """Return the number of pieces in a text, and of unknown ones among them."""
+    side = tokenizers.target if text.language == tokenizers.recipe.target_lang else tokenizers.source
+    unknown, counts = side.vocabulary.unknown, [0, 0]
+    for line in text.lines:
+        ids = side.encode(side.prepare(line))
+        counts[0] += len(ids) - bool(side.begin)
+        counts[1] += ids.count(unknown)
+    return counts[0], counts[1]
