@@ -72,6 +72,8 @@ def losses(model: LoadedModel, form: str) -> list[str]:
     """Return a message for each feature of the model or its tokenisers that an export loses, or []. `form` is
     a key of `TOOLKITS`."""
     tokenizers = model.identity.tokenizers
+    if form == "huggingface" and huggingface.of_many_languages(model):
+        return huggingface.losses(model)  # its symbols are language codes of the tokeniser
     bare = tokenizers.recipe.bare_source and form not in BARE_SOURCES
     messages = ["source sentences have no end token"] if bare else []
     # SentencePiece would cut the symbol into pieces, and the target language would be lost.

@@ -331,6 +331,21 @@ Written by `nmt export`. `nmt import` restores the original model.
 {notes}"""
 
 
+MANY_CLASS = "M2M100ForConditionalGeneration"
+MANY_README = """# A translation model for transformers, as {name}
+
+    from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+    tokenizer, model = AutoTokenizer.from_pretrained("."), AutoModelForSeq2SeqLM.from_pretrained(".")
+    batch = tokenizer(["A sentence."], return_tensors="pt", padding=True)
+    start = tokenizer.convert_tokens_to_ids("{start}")
+    ids = model.generate(**batch, forced_bos_token_id=start)
+    print(tokenizer.batch_decode(ids, skip_special_tokens=True))
+
+Written by `nmt export`. Languages: {languages}. Set `tokenizer.src_lang` to that of the source.
+"""
+
+
 def losses(model: LoadedModel) -> list[str]:
     """Return a message for each feature of the model that `transformers` does not support. [] means that it
     supports all.
@@ -339,6 +354,17 @@ def losses(model: LoadedModel) -> list[str]:
     embeddings and the output projection, as in Pegasus.
     """
     config = model.identity.config
+    if of_many_languages(model):
+        messages = conventions.model_losses(
+            config,
+            positions="marian",
+            first_position=fairseq.FIRST,
+            activation=tuple(ACTIVATION_NAMES),
+            norm="pre",
+            tie="all",
+            output_bias=False,
+        )
+        return messages + m2m100.losses(model.identity.tokenizers)
     messages = conventions.model_losses(
         config,
         positions="sinusoidal",
@@ -352,12 +378,19 @@ def losses(model: LoadedModel) -> list[str]:
     return messages
 
 
+def of_many_languages(model: LoadedModel) -> bool:
+    """Return whether translations begin with the symbol of their language, as in M2M100 and NLLB."""
+    return model.identity.tokenizers.recipe.own_languages.target_symbols == "target"
+
+
 def write(model: LoadedModel, folder: Path, precision: str) -> list[str]:
     """Write weights, settings, tokenisers and a README into `folder`. Return notes for the user.
 
     Tokenisers are also written in our own form. There is a note if CTranslate2's converter cannot read the
     model.
     """
+    if of_many_languages(model):
+        return _write_many_languages(model, folder, precision)
     config, tokenizers = model.identity.config, model.identity.tokenizers
     kind, name = CLASSES[config.norm]
     target, start = tokenizers.target.vocabulary, model.transformer.start
@@ -396,6 +429,49 @@ def write(model: LoadedModel, folder: Path, precision: str) -> list[str]:
         README.format(name=name, epsilon=config.norm_epsilon, notes="".join(f"- {note}\n" for note in notes))
     )
     return notes
+
+
+def _write_many_languages(model: LoadedModel, folder: Path, precision: str) -> list[str]:
+    """Write an M2M100 model with NLLB's tokeniser into `folder`. Return no notes."""
+    config, tokenizers = model.identity.config, model.identity.tokenizers
+    ids = m2m100.exported_ids(tokenizers)
+    common = with_attention_biases(export_tensors(weights(model.transformer), config))
+    matrix = common[OUTPUT]
+    rows = torch.stack([matrix.new_zeros(config.width) if i is None else matrix[i] for i in ids])
+    shared = {SOURCE, TARGET, OUTPUT}
+    tensors = {f"model.{name}": tensor for name, tensor in common.items() if name not in shared}
+    tensors["model.shared.weight"] = rows
+    write_tensors(
+        folder / WEIGHTS,
+        {name: tensor.half() if precision == "fp16" else tensor for name, tensor in tensors.items()},
+    )
+    special_ids = {
+        "pad_token_id": fairseq.PADDING,
+        "eos_token_id": fairseq.END,
+        "decoder_start_token_id": fairseq.END,
+        "bos_token_id": fairseq.START,
+    }
+    classes = {"architectures": [MANY_CLASS], "model_type": m2m100.KIND, "vocab_size": len(ids)}
+    own = model.description.get("search", {})
+    start = tokenizers.recipe.begin("target")
+    forced = {"forced_bos_token_id": ids.index(tokenizers.target.numbering.symbols[start])} if start else {}
+    # Entries without a meaning have rows of zeros, and so a probability.
+    never = [[i] for i, one in enumerate(ids) if one is None or one in tokenizers.target.vocabulary.never]
+    search = {"num_beams": 4, "length_penalty": 1.0, "early_stopping": "never", "max_length": 512}
+    excluded = {"bad_words_ids": [*never, [fairseq.UNKNOWN]]}
+    for file, content in {
+        CONFIG: classes | _described(config) | special_ids,
+        GENERATION: special_ids | search | _generation(own) | forced | excluded,
+        TOKENIZER: m2m100.tokenizer_settings(tokenizers),
+    }.items():
+        (folder / file).write_text(f"{json.dumps(content, indent=1, ensure_ascii=False)}\n", encoding="utf-8")
+    (folder / m2m100.SPM).write_bytes(
+        conventions.sentencepiece_with_rules(tokenizers.source, tokenizers.recipe)
+    )
+    languages = ", ".join(tokenizers.recipe.symbols)
+    text = MANY_README.format(name=MANY_CLASS, languages=languages, start=tokenizers.recipe.symbols[-1])
+    (folder / "README.md").write_text(text, encoding="utf-8")
+    return []
 
 
 def _generation(own: Mapping[str, Any]) -> dict[str, Any]:

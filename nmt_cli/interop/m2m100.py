@@ -1,4 +1,5 @@
-"""Read the tokenisers of M2M100 and NLLB: one SentencePiece model, fairseq's special tokens, many languages.
+"""Read and write the tokenisers of M2M100 and NLLB: one SentencePiece model, fairseq's special tokens, many
+languages.
 
 Every source and target sentence begins with its language code. M2M100 lists its pieces in `vocab.json`. NLLB
 has no `vocab.json`: its ids are the ids of the SentencePiece model plus 1.
@@ -8,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from nmt_cli.errors import UserError
-from nmt_cli.interop.fairseq import END, MARKS, PADDING, vocabulary_of
+from nmt_cli.interop.fairseq import END, MARKS, PADDING, START, vocabulary_of
 from nmt_cli.interop.foreign import ImportOptions, foreign_tokenizers, of_many_languages
 from nmt_cli.interop.foreign_settings import (
     ForeignSettings,
@@ -61,7 +62,8 @@ def tokenizers(folder: Path, settings: ForeignSettings, rows: int, options: Impo
     vocabulary = vocabulary_of(entries, rows, folder, masks)
     symbols = tuple(code for code in codes.values() if code != MASK)
     settings = read_settings_if_any(folder / TOKENIZER)
-    usual = options.languages(settings.text("src_lang", ""), settings.text("tgt_lang", ""), folder, MANY)
+    source, target = (settings.text(name, "").strip("_") for name in ("src_lang", "tgt_lang"))
+    usual = options.languages(source, target, folder, MANY)
     models, sides = dict.fromkeys(SIDES, content), dict.fromkeys(SIDES, vocabulary)
     return foreign_tokenizers(of_many_languages(usual, symbols, "target", folder), models, sides)
 
@@ -112,8 +114,47 @@ def _added(folder: Path, pieces: int) -> dict[int, str]:
             )
         # NLLB has a mask token after its codes. M2M100 has none.
         mask = [] if (folder / VOCABULARY).is_file() else [MASK]
-        codes = dict(enumerate([*listed, *mask], start=pieces))
+        # A tokeniser that transformers 5 makes from these files, as from our exports, has it before them.
+        is_first = listed == files[1].list_of(keys[1], str)
+        codes = dict(enumerate([*mask, *listed] if is_first else [*listed, *mask], start=pieces))
     # A huge id would allocate an entry for each id below it.
     if wrong := [code for i, code in codes.items() if i > MAX_ROWS or len(code.split()) != 1]:
         raise UserError(f"{folder}: {wrong[0][:40]!r} is not a language code. Copy the folder again.")
     return codes
+
+
+# Export
+
+MODEL_MARKS = 3
+"""The number of special tokens with which NLLB's SentencePiece models begin: <unk>, <s> and </s>."""
+
+
+def losses(tokenizers: Tokenizers) -> list[str]:
+    """Return a message for each feature of the tokenisers that NLLB's tokeniser does not support, or []."""
+    model, recipe = tokenizers.source.subwords, tokenizers.recipe
+    if not isinstance(model, Pieces) or model.draws_by != "dropout" or not recipe.joint or recipe.own_models:
+        return ["NLLB's tokeniser needs one SentencePiece model of BPE for both sides"]
+    special = [i for i, piece in enumerate(model.entries) if piece is None]
+    return [] if special == [*range(MODEL_MARKS)] else ["the special tokens are not the first three pieces"]
+
+
+def exported_ids(tokenizers: Tokenizers) -> list[int | None]:
+    """Return our id of each entry that NLLB's tokeniser numbers, in its order. None means that we have none.
+
+    The order is: special tokens, pieces of the SentencePiece model, the mask token, language codes.
+    """
+    vocabulary, model = tokenizers.target.vocabulary, tokenizers.target.subwords
+    assert isinstance(model, Pieces)
+    ids: dict[str, int] = {entry: i for i, entry in enumerate(vocabulary.entries) if entry}
+    pieces = [ids.get(piece) for piece in model.written[MODEL_MARKS:]]
+    codes = [ids[code] for code in tokenizers.recipe.symbols]
+    marks = [ids.get(MARKS[START]), ids.get(MARKS[PADDING]), vocabulary.end, vocabulary.unknown]
+    return [*marks, *pieces, ids.get(MASK), *codes]
+
+
+def tokenizer_settings(tokenizers: Tokenizers) -> dict[str, object]:
+    """Return the content of `tokenizer_config.json`, from which transformers makes NLLB's tokeniser. Users
+    name languages by their codes."""
+    recipe = tokenizers.recipe
+    usual = dict(zip(("src_lang", "tgt_lang"), recipe.begins, strict=False))
+    return {"tokenizer_class": "NllbTokenizer", "extra_special_tokens": [*recipe.symbols], **usual}

@@ -9,11 +9,18 @@ import sentencepiece
 import torch
 
 from nmt_cli.checkpoints.model_folder import LoadedModel, read_model
+from nmt_cli.interop.exporting import export
 from nmt_cli.interop.fitting import Comparison, Wishes, fit
 from nmt_cli.interop.foreign import Foreign, ImportOptions, write
 from nmt_cli.interop.importing import read
 from nmt_cli.text.normalize import SPACE_MARK
-from tests.interop.conftest import generated, m2m100_folder, sentences, translations
+from tests.interop.conftest import (
+    assert_logits_are_theirs,
+    generated,
+    m2m100_folder,
+    sentences,
+    translations,
+)
 from tests.interop.test_m2m100 import tokenizer_of
 
 KEEP = {"nllb": ("eng_Latn", "fra_Latn"), "m2m100": ("en", "fr")}
@@ -202,3 +209,33 @@ def test_new_rows_without_old_pieces_are_random_but_the_same_each_time(
     assert len(new) > 8 and not torch.equal(new[0], new[1])
     assert 0.7 < float(new.std() / old.std()) < 1.4
     assert not rows[[i for i, entry in enumerate(entries) if not entry]].any()
+
+
+def test_transformers_translates_the_export_alike(
+    trimmed: LoadedModel, grown: tuple[Foreign, Foreign], folder: Path, tmp_path: Path
+) -> None:
+    """Both have the same ids and logits, and the import of the export has the same vocabulary."""
+    from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+    write(grown[1], tmp_path / "grown")
+    lines = [*sentences("source", 6, seed=9), "abba", "…?! 5"]
+    for model, name in ((trimmed, "mine.fr"), (read_model(tmp_path / "grown"), "mine.tyv")):
+        export(model, "huggingface", out := tmp_path / f"exported {name}")
+        tokenizer: Any = AutoTokenizer.from_pretrained(out)
+        theirs: Any = AutoModelForSeq2SeqLM.from_pretrained(out)
+        ours = model.identity.tokenizers
+        targets = (folder / name).read_text().splitlines()[: len(lines)]
+        for line in lines:
+            ids = ours.source.encode(ours.source.prepare(line))
+            assert [ours.source.vocabulary.entries[i] for i in ids] == tokenizer.tokenize(
+                line, add_special_tokens=True
+            )[:-1]
+        sources = [tokenizer(line).input_ids for line in lines]
+        foreign = read(str(out), ImportOptions())
+        write(foreign, tmp_path / f"again {name}")
+        again = read_model(tmp_path / f"again {name}")
+        assert again.identity.tokenizers.recipe.own_languages == ours.recipe.own_languages
+        of_targets = [tokenizer(text_target=line).input_ids for line in targets]
+        assert_logits_are_theirs(theirs, again, sources, of_targets)
+        texts = [one.text for one in translations(model, lines, 4)]
+        assert texts == [one.text for one in translations(again, lines, 4)]
