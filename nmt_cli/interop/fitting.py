@@ -119,7 +119,9 @@ def _resolved(wishes: Wishes, languages: ModelLanguages) -> Wishes:
     known = {**languages.sources, **languages.targets}
 
     def found(option: str, name: str) -> str:
-        if resolved := language_in(known, name):
+        # "kas_Latn" must not mean kas_Arab, but "kas" may.
+        spelt = [one for one in known if _spelling(one) == _spelling(name)]
+        if resolved := next(iter(spelt), "" if "_" in _spelling(name) else language_in(known, name)):
             return resolved
         offered = nearest_language(name, known) or f"it has {listed(known)}."
         raise UserError(f"{option}: the model has no language {name}: {offered}")
@@ -130,6 +132,10 @@ def _resolved(wishes: Wishes, languages: ModelLanguages) -> Wishes:
     keep = tuple(dict.fromkeys(found("--keep", name) for name in wishes.keep if name not in wishes.add))
     add = {name: found(f"--add {name}={start}", start) for name, start in wishes.add.items()}
     return replace(wishes, keep=keep, add=add)
+
+
+def _spelling(name: str) -> str:
+    return name.lower().replace("-", "_")
 
 
 def _languages(wishes: Wishes, old: ModelLanguages) -> tuple[ModelLanguages, dict[str, str]]:
