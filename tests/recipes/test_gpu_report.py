@@ -94,20 +94,26 @@ for each; do case $each in *.json) echo '{}' > "$each" ;; esac; done""",
 
 
 @pytest.fixture
-def dry_run(tmp_path: Path) -> Callable[..., tuple[str, float]]:
-    """Return a function that makes a call of the script, with programs that do nothing. It returns what the
-    script printed and its seconds."""
+def _stubs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Put programs that do nothing before those of the machine."""
     for name, script in STUBS.items():
         path = tmp_path / "bin" / name
         path.parent.mkdir(exist_ok=True)
         path.write_text(f"#!/usr/bin/env bash\n{script}\n")
         path.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+
+
+@pytest.fixture
+def dry_run(tmp_path: Path, _stubs: None) -> Callable[..., tuple[str, float]]:
+    """Return a function that makes a call of the script, with programs that do nothing. It returns what the
+    script printed and its seconds."""
 
     def call(number: int, **variables: str) -> tuple[str, float]:
         places = {name: str(tmp_path / name.lower()) for name in ("OUT", "RESULTS", "RUN", "XDG_CACHE_HOME")}
         Path(places["RUN"]).mkdir(exist_ok=True)
         Path(places["RUN"], "log.jsonl").write_text("{}\n")
-        environment = {**os.environ, **places, "PATH": f"{tmp_path}/bin:{os.environ['PATH']}", **variables}
+        environment = {**os.environ, **places, **variables}
         began = time.monotonic()
         done = subprocess.run(
             ["bash", SCRIPT, str(number)],
@@ -127,6 +133,32 @@ def test_the_script_prints_its_usage_and_has_valid_syntax() -> None:
     assert (usage.returncode, usage.stderr) == (2, "")
     assert "nine_minutes.sh prepare" in usage.stdout
     assert subprocess.run(["bash", "-n", SCRIPT], check=False).returncode == 0
+
+
+@pytest.mark.usefixtures("_stubs")
+def test_git_ignores_what_is_prepared_in_a_worktree_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    git = ["git", "-c", "user.name=N", "-c", "user.email=n@example.org"]
+    monkeypatch.chdir(tmp_path)
+    for command in (
+        "init -q main",
+        "-C main commit -q --allow-empty -m M",
+        "-C main worktree add -q ../tree",
+    ):
+        subprocess.run([*git, *command.split()], check=True)
+    # Another Python, whose Triton is that of the GPU's machine, compiles the kernels.
+    other = tmp_path / "bin" / "python3.12"
+    other.write_text('#!/usr/bin/env bash\necho "$@" > "$TRITON_CACHE_DIR.log"\n')
+    other.chmod(0o755)
+    monkeypatch.setenv("KERNELS_PYTHON", str(other))
+    tree = tmp_path / "tree"
+    done = subprocess.run(["bash", SCRIPT, "prepare"], cwd=tree, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (tree / ".gpu" / "triton.log").read_text() == "-m recipes.benchmarks.gpu.stubs\n"
+    assert (tree / ".gpu" / "revision").exists()
+    status = subprocess.run([*git, "status", "--porcelain"], cwd=tree, capture_output=True, check=True)
+    assert status.stdout == b""
 
 
 @pytest.mark.parametrize(("number", "seconds", "first"), [(1, 540, "nmt train"), (2, 200, "big, compiled")])
