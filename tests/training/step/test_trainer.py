@@ -1,5 +1,7 @@
 """A step against plain float64 autograd on the whole batch, and steps that fail."""
 
+import hashlib
+import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -439,6 +441,20 @@ def test_random_numbers_follow_from_seed_and_step_alone(
     assert all(first == second for first, second in actual.values())
     assert len({first for first, _ in actual.values()}) == 6
     assert {each: draws(*each) for each in reversed(steps)} == actual
+
+
+def test_seeding_draws_as_pytorchs_own_and_prints_no_call_stack(monkeypatch: pytest.MonkeyPatch) -> None:
+    seed = int.from_bytes(hashlib.sha256(b"(1, 7)").digest()[:8], "little")
+    torch.manual_seed(seed)
+    expected, on_gpus = torch.rand(3), list[int]()
+    # PyTorch prints the stack for each kind of device that has not started.
+    monkeypatch.setattr(traceback, "format_stack", lambda: pytest.fail("a call stack is printed"))
+    seed_everything(1, 7)
+    assert torch.equal(torch.rand(3), expected)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "manual_seed_all", on_gpus.append)
+    seed_everything(1, 7)
+    assert on_gpus == [seed]
 
 
 @pytest.mark.parametrize(("precision", "error"), [("bf16", 0.02), ("fp16", 0.003)])
