@@ -46,10 +46,11 @@ class WordTokens:
         texts = [tokenizer.decode([i]) for i in range(len(tokenizer.vocabulary))]
         self._lengths = np.array([float(len("".join(text.split()))) for text in texts])
         self._lengths[[*tokenizer.numbering.symbols.values()]] = [*map(len, tokenizer.symbols)]
-        # With byte fallback, several tokens are one character. The first of them has its length.
+        # With byte fallback, several tokens are one character. The first of them has its length. BPE has the
+        # entry "" after the last one of a word.
         self._is_later_byte = np.array(
             [
-                text == REPLACEMENT and bool(LATER_BYTE.fullmatch(entry))
+                entry == "" or (text == REPLACEMENT and bool(LATER_BYTE.fullmatch(entry)))
                 for text, entry in zip(texts, tokenizer.vocabulary.entries, strict=True)
             ]
         )
