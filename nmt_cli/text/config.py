@@ -168,6 +168,11 @@ class AugmentConfig(Section):
     placeholders: float = setting(0.0, Bounds(least=0, most=1), kind="whole run")
     """Share of pairs with more placeholders. The dataset needs tokenizer.placeholders."""
 
+    noise: float = setting(0.0, Bounds(least=0, most=1), kind="whole run")
+    """Share of pairs with emoji or letters of another script in both texts, so that the model copies what it
+    does not know: 0.1 for a small corpus, 0.005 for millions of pairs. The dataset needs
+    tokenizer.byte_fallback."""
+
     terms: float = setting(0.0, Bounds(least=0, most=1), kind="whole run")
     """Share of pairs with suggested terms, usually 0.2. This teaches search.glossary=soft. Pairs without
     terms of terms_file do not change. The dataset needs tokenizer.terms."""

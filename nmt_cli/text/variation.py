@@ -1,4 +1,4 @@
-"""Variations of training pairs: other case, no full stop, typos, placeholders.
+"""Variations of training pairs: other case, no full stop, typos, placeholders, foreign signs.
 
 A pair is a source and a target, raw or prepared. A variation is a list of edits, so that links between the
 words can follow it. In prepared text, `symbols` are the words of the vocabulary
@@ -13,10 +13,11 @@ from itertools import groupby, takewhile
 from random import Random
 from typing import Literal, get_args
 
-from nmt_cli.text.linked_words import Change, Edit, Edits, Pair
+from nmt_cli.text.linked_words import Change, Edit, Edits, Link, Pair
 from nmt_cli.text.placeholders import JOINED, MASKED, OURS
+from nmt_cli.text.tag_placement import SPACELESS, units
 
-Variation = Literal["upper", "title", "unended", "typos", "placeholders"]
+Variation = Literal["upper", "title", "unended", "typos", "placeholders", "noise"]
 VARIATIONS: tuple[Variation, ...] = get_args(Variation)
 
 END_MARKS = ".!?…。！？।؟۔"
@@ -25,14 +26,43 @@ ESCAPE = re.compile("&(?:amp|apos|quot|lt|gt);", re.IGNORECASE)
 """An escaped character in text that Moses has split with escapes. A typo or another case must not break
 it."""
 
+SPACE_BEFORE = re.compile(rf"[\s{SPACELESS}]")
+"""A character after which a new word can begin."""
+
 SHORTEST_MISTYPED = 3
 """The minimum number of letters of a word that gets a typo. A shorter word would become another word."""
 
 COUNTS = (1, 1, 2, 3)
-"""The numbers of placeholders that a pair may get. Each item has the same probability."""
+"""The numbers of placeholders, or of pictures, that a pair may get. Each item has the same probability."""
 
 BEFORE_END, JOINED_TO_WORD = 0.2, 0.1
 """The probability that a placeholder is put before the final punctuation, and that it is joined to a word."""
+
+PICTURES = (
+    range(0x1F600, 0x1F650),  # faces
+    range(0x1F300, 0x1F400),  # weather, plants, food
+    range(0x1F440, 0x1F500),  # hands, hearts, things
+    range(0x1F680, 0x1F6C6),  # vehicles
+    range(0x2600, 0x2700),  # stars, games, weights
+    range(0x2190, 0x2200),  # arrows
+)
+LETTERS = (
+    range(0x3B1, 0x3CA),  # Greek
+    range(0x430, 0x450),  # Cyrillic
+    range(0x561, 0x587),  # Armenian
+    range(0x5D0, 0x5EB),  # Hebrew
+    range(0x628, 0x63B),  # Arabic
+    range(0x905, 0x93A),  # Devanagari
+    range(0x10D0, 0x10FB),  # Georgian
+    range(0x3042, 0x3095),  # Hiragana
+    range(0x4E00, 0x9FA6),  # Han
+    range(0xAC00, 0xD7A4),  # Hangul
+)
+"""Characters that the normal forms of Unicode leave as they are, by script. A word of noise has one
+script."""
+
+PICTURED, NOISE_AT_END = 0.5, 0.3
+"""The probability that noise is pictures instead of letters, and that it is put at the end."""
 
 NAMES = ("name", "user", "count", "date", "first_name", "order", "total", "file", "city", "link")
 HOSTS = ("example.org", "www.example.com", "shop.example.net", "a.example")
@@ -48,7 +78,12 @@ def varied(
 
 
 def changes(
-    kind: Variation, pair: Pair, random: Random, symbols: Collection[str] = (), masks: Sequence[str] = ()
+    kind: Variation,
+    pair: Pair,
+    random: Random,
+    symbols: Collection[str] = (),
+    masks: Sequence[str] = (),
+    links: Collection[Link] = (),
 ) -> Iterator[Change]:
     """Yield the changes that the variation `kind` makes of a training pair, one after another.
 
@@ -56,6 +91,8 @@ def changes(
     - "typos" changes only the source.
     - "placeholders" inserts 1 to 3 placeholders into both texts. They are symbols from `masks`, or random
       texts such as URLs if `masks` is empty.
+    - "noise" inserts emoji or a word of another script into both texts: before two words that one of the
+      `links` joins, or at about the same position if there are none.
 
     `random` draws what is random. Words in `symbols` never change.
     """
@@ -73,6 +110,8 @@ def changes(
                 # The next placeholder is put into the text that has this one.
                 pair = change.of(pair)
                 yield change
+        case "noise":
+            yield with_noise(pair, random, symbols, links)
 
 
 def _by_word(text: str, change: Callable[[str], str], symbols: Collection[str]) -> Edits:
@@ -195,6 +234,47 @@ def with_placeholder(pair: Pair, random: Random, symbols: Collection[str], masks
             _inserted(text, placeholder, separator, position, len(_tags(text, symbols))) for text in pair
         )
     return Change([source], [target], equal=placeholder)
+
+
+def with_noise(pair: Pair, random: Random, symbols: Collection[str], links: Collection[Link]) -> Change:
+    """Insert the same noise into both texts, after symbols at the start. See `changes`."""
+    noise, position, is_at_end = random_noise(random), random.random(), random.random() < NOISE_AT_END
+    first = [len(_tags(text, symbols)) for text in pair]
+    starts = [*map(_word_starts, pair, first)]
+    linked = sorted((s, t) for s, t in links if s in starts[0] and t in starts[1])
+    if linked and not is_at_end:
+        edits = [
+            Edit(start := own[unit], start, f"{noise} ")
+            for own, unit in zip(starts, linked[int(position * len(linked))], strict=True)
+        ]
+    else:
+        place = 1.0 if is_at_end else position
+        edits = [_inserted(text, noise, " ", place, tags) for text, tags in zip(pair, first, strict=True)]
+    source, target = edits
+    return Change([source], [target], equal=noise)
+
+
+def _word_starts(text: str, first: int) -> dict[int, int]:
+    """Return the position of each unit of `text`, by its number, before which a text can be put. The unit
+    follows a space, or a character of a script without spaces, and not the first `first` words."""
+    begin = len(" ".join(text.split(" ")[:first])) + bool(first)
+    return {
+        number: start
+        for number, (start, _) in enumerate(units(text))
+        if start >= begin
+        and (start == 0 or SPACE_BEFORE.match(text, start - 1))
+        and not text.startswith(JOINED, start)
+        and not text.endswith(f"{JOINED} ", 0, start)
+    }
+
+
+def random_noise(random: Random) -> str:
+    """Return one to three random pictures, such as emoji, or a word of two to five letters of a random
+    script."""
+    if random.random() < PICTURED:
+        return "".join(chr(random.choice(random.choice(PICTURES))) for _ in range(random.choice(COUNTS)))
+    script = random.choice(LETTERS)
+    return "".join(chr(random.choice(script)) for _ in range(random.randint(2, 5)))
 
 
 def _before_end(text: str, placeholder: str, join: str) -> Edit:

@@ -233,7 +233,9 @@ def _table(text: str, file: Path) -> Values:
 def _modify(modifier: Values, result: Translated) -> None:
     """Add a modifier of OpusTrainer to `result`. Its first key is its name, with the share as value."""
     name = next(iter(modifier), "")
-    if name in MODIFIERS:
+    if name == "Tags" and modifier.found("augment") == 1:  # without it, Tags are terms
+        result.settings["augment.noise"] = modifier.number(name)
+    elif name in MODIFIERS:
         result.settings[MODIFIERS[name]] = modifier.number(name)
     else:
         result.left_out.append(name)

@@ -1,5 +1,8 @@
 """Variations of training pairs."""
 
+import re
+import unicodedata
+from collections.abc import Collection
 from dataclasses import fields
 from random import Random
 
@@ -7,8 +10,9 @@ import pytest
 
 from nmt_cli.text.config import AugmentConfig
 from nmt_cli.text.languages.moses import Moses
+from nmt_cli.text.linked_words import Link, Pair
 from nmt_cli.text.placeholders import JOINED, apart, family, masked_pair
-from nmt_cli.text.variation import VARIATIONS, Variation, varied
+from nmt_cli.text.variation import VARIATIONS, Variation, changes, varied
 
 SYMBOLS = ("<2de>", *family(4))
 MASKS = apart(SYMBOLS)[0]
@@ -90,3 +94,40 @@ def test_a_placeholder_is_inserted_on_both_sides_as_in_masked_text() -> None:
         sides = [sorted({*text.split()} & {*MASKS}) for text in again]
         masked += sides[0] == sides[1] and 1 <= len(sides[0]) <= 3
     assert (raw, masked) == (200, 200)
+
+
+def test_noise_is_put_before_linked_words_of_both_texts_or_at_their_ends() -> None:
+    source, target = "<2de> I see the old house.", "Das alte Haus sehe ich."
+    links = {(4, 3), (6, 1), (7, 2), (8, 5)}  # "<2de>" is three units
+    translations = {"see": "sehe", "old": "alte", "house.": "Haus", "": ""}
+    found = set()
+    for seed in range(200):
+        changed = varied_with(links, (source, target), seed)
+        one, other = (text.split() for text in changed)
+        (noise,) = {*one} - {*source.split()}
+        assert noise in other and " ".join(word for word in other if word != noise) == target
+        assert all(unicodedata.normalize("NFKC", noise) == noise and c.isprintable() for c in noise)
+        following = ((words[words.index(noise) + 1 :] or [""])[0] for words in (one, other))
+        found.add(tuple(following))
+    assert found == {*translations.items()}
+
+
+def test_noise_without_links_is_at_about_the_same_position_after_symbols() -> None:
+    pair = ("<2de> " + "a " * 20, "b " * 10)
+    for seed in range(100):
+        texts = varied("noise", (pair[0].strip(), pair[1].strip()), Random(seed), frozenset(SYMBOLS))
+        (noise,) = {*texts[0].split()} - {"<2de>", "a"}
+        places = [text.split().index(noise) / len(text.split()) for text in texts]
+        assert texts[0].startswith("<2de> ") and abs(places[0] - places[1]) < 0.2
+
+
+def test_noise_is_put_between_words_without_spaces_and_never_after_a_join() -> None:
+    # The join itself is the units 1 to 3.
+    links = {(0, 0), (1, 1), (2, 4), (3, 5), (4, 6)}
+    texts = [varied_with(links, ("我看房子。", f"⟦1⟧ {JOINED} x y."), seed)[0] for seed in range(100)]
+    assert {re.split(r" ?[^我看房子。 ]+ ?", text)[0] for text in texts} == {"", "我看房", "我看房子。"}
+
+
+def varied_with(links: Collection[Link], pair: Pair, seed: int) -> Pair:
+    (change,) = changes("noise", pair, Random(seed), frozenset(SYMBOLS), MASKS, links)
+    return change.of(pair)

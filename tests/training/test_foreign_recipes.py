@@ -139,7 +139,10 @@ def test_the_modifiers_of_opustrainer() -> None:
     augment = config_of(translated).augment
     assert (augment.upper, augment.title, augment.typos, augment.unended) == (0.07, 0.05, 0.05, 0.2)
     assert config_of(translated).training.seed == 1111
-    assert translated.left_out == ["datasets", "stages", "train", "Noise", "Tags"]
+    assert augment.noise == 0.005  # Tags with augment
+    assert translated.left_out == ["datasets", "stages", "train", "Noise"]
+    terms = of_opustrainer("modifiers: [{Tags: 0.1, template: '{src} {trg}'}]", FILE)
+    assert (terms.settings, terms.left_out) == ({}, ["Tags"])
 
 
 @pytest.mark.parametrize("text", [MODEL, TRAINING, FINETUNING])

@@ -35,7 +35,7 @@ FOLDER         a folder that mtdata wrote
 Files may be compressed. For many corpora, use [[corpus]] in --config.
 
 A validation or test set may end in a variant, such as valid+upper. The
-variants are upper, title, unended, typos and placeholders.
+variants are upper, title, unended, typos, placeholders and noise.
 
 The PATH of --reuse-tokenizer is a dataset or model folder, a SentencePiece
 model, or subword-nmt codes. Write SOURCE:TARGET for two files.

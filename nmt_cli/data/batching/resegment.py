@@ -32,6 +32,7 @@ from nmt_cli.text.glossary import Annotator, read_terms
 from nmt_cli.text.linked_words import Link, Pair
 from nmt_cli.text.placeholders import TERM, family
 from nmt_cli.text.sampling import Draw, sampler
+from nmt_cli.text.subword_models.subwords import BYTES
 from nmt_cli.text.tokenizer import SIDES, Side
 from nmt_cli.text.tokenizers import Tokenizers
 from nmt_cli.text.variation import VARIATIONS, changes
@@ -262,6 +263,12 @@ def refuse_no_effect(tokenizers: Tokenizers, augment: AugmentConfig) -> None:
                 f"augment.{name} needs a dataset with symbols for {name}. Make one with "
                 f"nmt preprocess --set tokenizer.{name}={value}."
             )
+    both = (tokenizers.side(side).vocabulary.entries for side in SIDES)
+    if augment.noise and not all(BYTES[0] in entries for entries in both):
+        raise UserError(
+            "augment.noise needs a dataset that spells unknown characters. Make one with "
+            "nmt preprocess --set tokenizer.byte_fallback=true."
+        )
     if augment.terms:
         Annotator(read_terms(Path(augment.terms_file)), tokenizers.source.prepare, tokenizers.target.prepare)
     if tokenizers.recipe.text.lowercase:
@@ -318,7 +325,8 @@ def _varied(
         # The upper 53 bits as a fraction from 0 to 1, as many bits as a float holds.
         kind = bisect_right(ends, (seed >> 11) / 2**53)
         if kind < len(VARIATIONS):
-            own = changes(VARIATIONS[kind], pairs[n], Random(seed), symbol_set, masks)
+            own_links = links[n] if links is not None else ()
+            own = changes(VARIATIONS[kind], pairs[n], Random(seed), symbol_set, masks, own_links)
         elif kind < len(ends):
             terms = _annotator(task.tokenizers, task.fingerprint, augment.terms_file)
             own = terms.learnt(*pairs[n], Random(seed))

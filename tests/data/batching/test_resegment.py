@@ -266,6 +266,8 @@ def test_augmentation_without_effect_is_refused(dataset: Dataset) -> None:
         UserError, match=r"needs a dataset with symbols for terms.*--set tokenizer\.terms=true"
     ):
         refuse_no_effect(tokenizers, terms)
+    with pytest.raises(UserError, match=r"^augment\.noise needs a dataset.*tokenizer\.byte_fallback=true"):
+        refuse_no_effect(tokenizers, AugmentConfig(noise=0.01))
     with pytest.raises(UserError, match=r"add up to 1\.2"):
         AugmentConfig(upper=0.6, title=0.6)
     for values in ({"terms": 0.1}, {"terms_file": "terms.tsv"}):
