@@ -34,20 +34,19 @@ class Directions:
     def __init__(self, models: Mapping[str, Served], pivot: str = "") -> None:
         """Add the directions of each of `models`, by name.
 
-        With a `pivot` language, also add each missing direction that two others make through it. Raise
-        `UserError` if two models have the same direction.
+        Of several models with one direction, the first translates. With a `pivot` language, also add each
+        missing direction that two others make through it. Raise `UserError` for a model that adds nothing.
         """
         self.models = list(models.values())
         self.named: dict[str, Direction] = {}
         self._all: dict[tuple[str, str], Direction] = {}
         for name, model in models.items():
-            for pair in model.directions:
-                if pair in self._all:
-                    raise UserError(
-                        f"{name} translates from {pair[0]} to {pair[1]}, and so does another model. Use only "
-                        "one."
-                    )
-                self._all[pair] = Direction(*pair, [Leg(model, *pair)])
+            if not (added := [pair for pair in model.directions if pair not in self._all]):
+                source, target = model.directions[0]
+                raise UserError(
+                    f"{name} translates from {source} to {target}, and so does another model. Use only one."
+                )
+            self._all |= {pair: Direction(*pair, [Leg(model, *pair)]) for pair in added}
             if not model.needs_direction:
                 # Texts may begin with the symbol of a language, such as <2fr>.
                 self.named[name] = Direction(*model.languages, [Leg(model, *model.languages)])

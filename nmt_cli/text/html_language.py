@@ -2,6 +2,8 @@
 
 import re
 
+from nmt_cli.language import TWO_LETTERS
+
 HTML = re.compile(
     r"(?:\s++|<!--.*?(?:-->|\Z)|<(?:!(?!--)|\?)[^>]*+>)*+"
     r"""(?P<tag><html(?=[\s/>])(?:"[^"]*+"|'[^']*+'|[^"'>])*+>)""",
@@ -24,8 +26,9 @@ def with_language(document: str, language: str) -> str:
     found = HTML.match(document, pos=document.startswith("\ufeff"))
     if not found:
         return document
-    # HTML requires BCP 47, which writes "pt-BR".
-    code = language.replace("_", "-")
+    # HTML requires BCP 47, which writes "pt-BR", and "de-Latn" for the "deu_Latn" of NLLB.
+    own, dash, region = language.replace("_", "-").partition("-")
+    code = TWO_LETTERS.get(own, own) + dash + region
 
     def declared(one: re.Match[str]) -> str:
         return f'{one["name"]}"{code}"' if one["name"] else one[0]

@@ -59,7 +59,7 @@ def test_a_region_is_ignored_if_only_another_region_has_a_model() -> None:
 
 def test_two_models_for_one_direction_are_refused() -> None:
     with pytest.raises(UserError, match="b translates from en to de, and so does another model"):
-        Directions({"a": model(("en", "de")), "b": model(("en", "de"), ("en", "fr"))})
+        Directions({"a": model(("en", "de")), "b": model(("en", "de"))})
 
 
 def test_a_model_of_many_languages_has_all_its_directions() -> None:
@@ -80,6 +80,15 @@ def test_a_model_of_many_languages_has_all_its_directions() -> None:
 def test_a_model_is_both_legs_of_a_pivot() -> None:
     directions = Directions({"one": model(("de", "en"), ("en", "fr"), usual=("mul", "mul"))}, "eng")
     assert (found := directions.find("de", "fr")) and [leg.source for leg in found.legs] == ["de", "en"]
+
+
+def test_the_first_of_two_models_with_a_direction_translates() -> None:
+    own, many = model(("en", "de")), model(("en", "de"), ("en", "fr"), usual=("mul", "mul"))
+    directions = Directions({"own": own, "many": many})
+    assert (found := directions.find("en", "de")) and found.legs[0].served is own
+    assert (found := directions.find("en", "fr")) and found.legs[0].served is many
+    with pytest.raises(UserError, match="own translates from en to de, and so does another model"):
+        Directions({"many": many, "own": own})
 
 
 def test_languages_of_one_name_have_their_codes() -> None:

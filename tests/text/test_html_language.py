@@ -44,3 +44,10 @@ def test_a_text_without_a_declared_language_stays(document: str) -> None:
 @pytest.mark.parametrize("part", ["<!--a>", "<!-->", "<?", "<!a>", " ", '<html a="', "<html lang="])
 def test_the_time_is_linear(part: str) -> None:
     assert len(with_language(part * 200_000, "de")) >= len(part)
+
+
+@pytest.mark.parametrize(
+    ("language", "code"), [("deu_Latn", "de-Latn"), ("zho_Hant", "zh-Hant"), ("tyv", "tyv")]
+)
+def test_a_language_of_three_letters_gets_the_code_of_html(language: str, code: str) -> None:
+    assert with_language('<html lang="en">', language) == f'<html lang="{code}">'
