@@ -13,10 +13,11 @@ from nmt_cli.checkpoints.model_folder import FORMAT, read_identity, weights_path
 from nmt_cli.checkpoints.run_folder import STATE, read_state
 from nmt_cli.checkpoints.verified_files import read_description, read_tensors
 from nmt_cli.config import read
-from nmt_cli.data.dataset import MANIFEST, TRAIN, open_dataset, train_corpora
+from nmt_cli.data.dataset import MANIFEST, TOKENIZERS, TRAIN, open_dataset, train_corpora
 from nmt_cli.errors import UserError
 from nmt_cli.model.config import shape_in_words
 from nmt_cli.text.model_languages import listed
+from nmt_cli.text.tokenizers import Recipe, read_recipe
 from nmt_cli.training.config import TrainConfig
 from nmt_cli.training.settings import CONFIG as SETTINGS
 from nmt_cli.training.tracking.log import LOG
@@ -87,7 +88,7 @@ def _of_dataset(folder: Path) -> Facts:
     ]
     facts = {
         "kind": "dataset folder",
-        "languages": f"{manifest['source_lang']} -> {manifest['target_lang']}",
+        "languages": _languages(read_recipe(folder / TOKENIZERS)),
         "subwords": _subwords(
             tokenizer["kind"],
             tokenizer["joint"],
@@ -145,7 +146,6 @@ def _of_model(folder: Path) -> Facts:
     description = read_description(folder, CONFIG, FORMAT)
     identity = read_identity(folder, description)
     recipe = identity.tokenizers.recipe
-    languages = recipe.own_languages
     # From the header of the file, which is faster than building the model.
     count = sum(tensor.numel() for tensor in read_tensors(weights_path(folder, description)).values())
     sizes = len(identity.tokenizers.source.vocabulary), len(identity.tokenizers.target.vocabulary)
@@ -156,7 +156,7 @@ def _of_model(folder: Path) -> Facts:
     inputs = [part for part in identity.trained_on.get("inputs") or [] if part["role"] == TRAIN]
     trained = ", ".join(f"{part['name']} ({part['pairs']:,} pairs)" for part in inputs)
     facts = {
-        "languages": f"{listed(languages.sources)} -> {listed(languages.targets)}",
+        "languages": _languages(recipe),
         "model": f"{shape_in_words(identity.config)}; {count:,} parameters",
         "subwords": _subwords(recipe.kind, recipe.joint, sizes),
     }
@@ -165,6 +165,11 @@ def _of_model(folder: Path) -> Facts:
     if trained:
         facts["trained on"] = trained
     return facts
+
+
+def _languages(recipe: Recipe) -> str:
+    languages = recipe.own_languages
+    return f"{listed(languages.sources)} -> {listed(languages.targets)}"
 
 
 def _subwords(kind: str, joint: bool, sizes: tuple[int, int]) -> str:

@@ -37,7 +37,12 @@ def test_the_corpora_of_a_dataset_are_described_with_their_tags(
 ) -> None:
     tables = f'{{name="real", path="{toy}"}}, {{name="made", path="{toy}", tag="<BT>"}}'
     make(tmp_path / "out", (), f"corpus.named=[{tables}]")
-    assert described(nmt("info", tmp_path / "out"))["corpora"] == "real 300, made 300 (<BT>)"
+    facts = described(nmt("info", tmp_path / "out"))
+    assert (facts["corpora"], facts["languages"]) == ("real 300, made 300 (<BT>)", "en -> de")
+
+
+def test_the_languages_of_a_model_are_described(nmt: Nmt, made_models: Path) -> None:
+    assert described(nmt("info", made_models / "tagged"))["languages"] == "en -> de, fr, es"
 
 
 MODEL = {
