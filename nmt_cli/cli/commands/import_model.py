@@ -9,6 +9,7 @@ from nmt_cli.cli.options import EXISTING_FILE, OUT, Choice, Command, Number, com
 from nmt_cli.cli.reports.tables import print_table
 from nmt_cli.errors import UserError
 from nmt_cli.setting_values import Bounds
+from nmt_cli.text.model_languages import listed
 
 
 @click.command("import", cls=Command, epilog="nmt import opus-mt-en-de --out model")
@@ -83,8 +84,9 @@ def import_model(
     if text and not quiet:
         rows = ((row.name, row.before, row.after) for row in compared)
         print_table(None, ["vocabulary"], ["before", "after"], rows, stderr=True)
-    pair, count = f"{recipe.source_lang}-{recipe.target_lang}", len(recipe.own_languages.targets)
-    show(f"{out}: {foreign.kind}, {pair if count == 1 else f'{count} target languages'}")
+    names = recipe.own_languages.sources, recipe.own_languages.targets
+    arrow = "-" if len(names[0]) == len(names[1]) == 1 else " -> "
+    show(f"{out}: {foreign.kind}, {listed(names[0])}{arrow}{listed(names[1])}")
     if foreign.search:
         search = ", ".join(f"{name} {value}" for name, value in foreign.search.items())
         show(f"nmt translate uses the model's own search settings: {search}")
