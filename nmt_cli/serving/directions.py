@@ -8,7 +8,7 @@ from itertools import chain
 from nmt_cli.errors import UserError
 from nmt_cli.language import iso_code, language_in, name_of
 from nmt_cli.serving.models import Leg, Served
-from nmt_cli.text.model_languages import listed
+from nmt_cli.text.model_languages import MANY, listed
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +76,11 @@ class Directions:
         self.sources = [*self._targets]
         """All source languages without repetitions, in the order of the models."""
 
+    @property
+    def pairs(self) -> list[str]:
+        """The names of all directions, such as "en-de"."""
+        return [one.name for one in self._all.values()]
+
     def targets(self, source: str) -> list[str]:
         """Return the languages that `source` can be translated into, in the order of the models. `source`
         must be the exact name of a model's language. For other names, return an empty list."""
@@ -97,7 +102,8 @@ class Directions:
         """Return the direction from `source` to `target`, or None.
 
         The direction between the names of `resolve` comes first. Otherwise it is the first one between the
-        two languages with any regions, unless they are the same language.
+        two languages with any regions, unless they are the same language. A model from "mul" translates from
+        languages that no model has.
         """
         if exact := self._all.get((self.resolve(source) or "", self.resolve(target) or "")):
             return exact
@@ -108,4 +114,7 @@ class Directions:
         # model.
         wanted = (iso_code(source), iso_code(target))
         directions = (one for pair, one in self._all.items() if tuple(map(iso_code, pair)) == wanted)
-        return next(directions, None) if wanted[0] != wanted[1] else None
+        if wanted[0] != wanted[1] and (found := next(directions, None)):
+            return found
+        # A model from "mul" reads languages that it does not record.
+        return self._all.get((MANY, self.resolve(target) or "")) if not self.resolve(source) else None

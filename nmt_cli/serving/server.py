@@ -80,8 +80,8 @@ def serve(
         # Last, so that no client connects before all else is ready.
         listening = stack.enter_context(_listening(address, config.share_port))
         host, port = listening.getsockname()[:2]
-        pairs = listed(dict.fromkeys(one.name for one in directions.named.values()))
-        notify(f"{pairs} at http://{f'[{host}]' if ':' in host else host}:{port}/ (Ctrl-C to stop)")
+        where = f"http://{f'[{host}]' if ':' in host else host}:{port}/"
+        notify(f"{listed(directions.pairs)} at {where} (Ctrl-C to stop)")
         asyncio.run(_serve(app, listening, config.most_seconds, [*models.values()], notify))
         with suppress(OSError):
             notify(f"{app.answered:,} requests were answered.")

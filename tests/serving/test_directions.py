@@ -91,6 +91,13 @@ def test_the_first_of_two_models_with_a_direction_translates() -> None:
         Directions({"many": many, "own": own})
 
 
+def test_a_model_of_many_sources_reads_languages_that_it_does_not_record() -> None:
+    directions = served("mul-en", "en-de")
+    assert (found := directions.find("it", "en")) and found.name == "mul-en"
+    assert (found := directions.find("it", "de")) and found.name == "mul-de"
+    assert directions.find("de", "en") is None and directions.find("it", "fr") is None
+
+
 def test_languages_of_one_name_have_their_codes() -> None:
     directions = served("en-zho_Hans", "en-zho_Hant", "en-deu_Latn")
     names = ["English", "Chinese (zho_Hans)", "Chinese (zho_Hant)", "German"]

@@ -121,7 +121,7 @@ def address(forked_nmt: Callable[..., Popen[bytes]], made_models: Path) -> Itera
         try:
             assert process.stderr
             line = process.stderr.readline().decode()
-            assert line.startswith("en-mul, en-de, en-fr, en-es at ")
+            assert line.startswith("en-de, en-fr, en-es at ")
             yield re.findall(r"http://\S+:\d+", line)[0]
         finally:
             process.kill()
