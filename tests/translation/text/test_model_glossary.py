@@ -9,8 +9,11 @@ import pytest
 
 from nmt_cli.decoding.config import SearchConfig, TranslateConfig
 from nmt_cli.errors import UserError
-from nmt_cli.text.placeholders import TERM, TERM_END
+from nmt_cli.text.config import TextConfig, TokenizerConfig
+from nmt_cli.text.placeholders import TERM, TERM_END, family
 from nmt_cli.text.tag_placement import units
+from nmt_cli.text.tokenizer import Side
+from nmt_cli.text.tokenizers import Recipe, learn_tokenizers
 from nmt_cli.translation.loading import Loaded, load
 from nmt_cli.translation.text.model_glossary import Glossary
 from tests.translation.conftest import ON_CPU
@@ -141,6 +144,18 @@ def test_a_model_that_learnt_terms_can_search_for_them(annotating: Loaded) -> No
     assert "xy" in words(one.text)
     with pytest.raises(UserError, match="a glossary needs beam search"):
         annotating.options(SearchConfig(beam=1, glossary="hard"), glossary=glossary)
+
+
+def test_terms_are_found_after_the_symbol_of_the_target_language() -> None:
+    recipe = Recipe("char", True, "en", "mul", TextConfig(), symbols=("<2de>", *family(0, terms=True)))
+    sample: dict[Side, list[str]] = {"source": ["ab cxy"], "target": []}
+    tokenizers = learn_tokenizers(recipe, TokenizerConfig(kind="char"), sample).directed(None, "de")
+    source = tokenizers.source
+    for terms in ({"ab": ["xy"]}, {"ab c": ["xy"]}):
+        annotated = Glossary(tokenizers, terms, annotates=True).annotated(
+            source.prepare("c ab c"), 60, SearchConfig()
+        )
+        assert tokenizers.target.decode(annotated).startswith("<2de> c ⟦<⟧ xy ⟦>⟧ ab c")
 
 
 def test_text_that_looks_like_a_symbol_stays_text(annotating: Loaded) -> None:
