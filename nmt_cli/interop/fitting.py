@@ -109,7 +109,9 @@ def fit(foreign: Foreign, wishes: Wishes, options: ImportOptions) -> tuple[Forei
     changes = Changes(languages, usual, bool(wishes.keep), starts, count)
     new = fitted(old, _by_side(texts, old), _by_side(of_new, old), changes)
     tensors, _ = fitted_rows(foreign.tensors, old, new, starts)
-    result = replace(foreign, tokenizers=new, tensors=tensors)
+    counts = [f" {len(one.recipe.own_languages.targets)} languages" for one in (old, new)]
+    notes = [note.replace(counts[0], counts[1]) for note in foreign.notes]
+    result = replace(foreign, tokenizers=new, tensors=tensors, notes=notes)
     return result, _compared(foreign, result, texts)
 
 
@@ -158,7 +160,13 @@ def _languages(wishes: Wishes, old: ModelLanguages) -> tuple[ModelLanguages, dic
     if not all(sides):
         word, all_names = ("from", old.sources) if not sides[0] else ("into", old.targets)
         raise UserError(f"--keep needs a language to translate {word}. The model has {listed(all_names)}.")
-    return ModelLanguages(sides[0], sides[1], old.target_symbols), starts
+    # Directions are recorded if the training data had only some.
+    pairs = [*old.pairs]
+    for name, start in wishes.add.items():
+        pairs += [(name, target) for source, target in old.pairs if source == start]
+        pairs += [(source, name) for source, target in old.pairs if target == start]
+    kept = tuple(pair for pair in pairs if pair[0] in sides[0] and pair[1] in sides[1])
+    return ModelLanguages(sides[0], sides[1], old.target_symbols, kept), starts
 
 
 def _usual(

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -26,6 +26,7 @@ from nmt_cli.scoring.measures import Score, characters_instead, perplexity, scor
 from nmt_cli.scoring.neural.comet import Comet
 from nmt_cli.scoring.paper import LANGUAGES
 from nmt_cli.scoring.scorers import ScorerMeasure
+from nmt_cli.text.tokenizer import SIDES
 from nmt_cli.text.tokenizers import Tokenizers
 from nmt_cli.training.config import TrainConfig, ValidationConfig
 from nmt_cli.training.step.distributed import Group
@@ -37,6 +38,9 @@ SAMPLES = 8
 
 LOGGED: tuple[Metric, ...] = ("bleu", "chrf")
 """Metrics that every validation computes, whatever validation.metric is."""
+
+TAB = "\t"
+"""The character between a source line and the start of its translation."""
 
 MAX_TOKENS = 8192
 """Maximum source plus target tokens of a batch for the loss."""
@@ -181,11 +185,24 @@ class Judge:
         the geometric mean of its token probabilities."""
         process = self.group.process
         own_lines = lines[process.rank :: process.world]
-        raw = raw_lines(self.dataset, split, "source")
-        translator = Translator(self.tokenizers, [model], self.translate, TrainedOn(self.longest))
+        raw, references = (raw_lines(self.dataset, split, side) for side in SIDES)
+        texts, translate = [raw[line] for line in own_lines], self.translate
+        codes = [self._parted(references[line])[0] for line in own_lines]
+        # The reference chooses among the target languages of a model such as NLLB.
+        if any(codes):
+            texts = [f"{text.replace(TAB, ' ')}{TAB}{code}" for text, code in zip(texts, codes, strict=True)]
+            translate = replace(translate, input=replace(translate.input, prefix=True))
+        translator = Translator(self.tokenizers, [model], translate, TrainedOn(self.longest))
         with self.precision.autocast():
-            translations = translator.translate(Decoder.of([model]), [raw[line] for line in own_lines])
+            translations = translator.translate(Decoder.of([model]), texts)
         return {line: (one.text, one.confidence) for line, one in zip(own_lines, translations, strict=True)}
+
+    def _parted(self, reference: str) -> tuple[str, str]:
+        """Return the language code at the start of a raw target line, or "", and the text after it."""
+        languages = self.tokenizers.recipe.own_languages
+        code, _, text = reference.partition(" ")
+        is_code = languages.target_symbols == "target" and code in languages.symbols
+        return (code, text) if is_code else ("", reference)
 
     def _judgement(
         self, split: Split, nll: float, tokens: int, translated: Mapping[int, tuple[str, float]]
@@ -194,7 +211,7 @@ class Judge:
         over `tokens`."""
         references = raw_lines(self.dataset, split, "target")
         translations = [text for text, _ in translated.values()]
-        own_references = [references[line] for line in translated]
+        own_references = [self._parted(references[line])[1] for line in translated]
         count = len(translations)
         words = sum(len(line.split()) + 1 for line in references)  # does not depend on the vocabulary
         lang = iso_code(self.tokenizers.recipe.target_lang)
