@@ -1,6 +1,5 @@
 """Validation sets in several directions of one model, such as NLLB."""
 
-
 import pytest
 import torch
 
