@@ -1,6 +1,8 @@
 """Export models for Bergamot, the engine in Firefox and translateLocally: a `.bin` of Marian, often int8."""
 
 import json
+import shutil
+import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from itertools import chain
@@ -21,7 +23,7 @@ from nmt_cli.ragged import Layout
 from nmt_cli.runtime.devices import Precision
 
 NAME = "Bergamot"
-SEARCH: Mapping[str, Any] = {"beam": 1, "cap_ratio": 2.0, "cap_extra": 2}
+SEARCH: Mapping[str, Any] = {"beam": 1, "cap_ratio": 2.0, "cap_extra": 2, "max_length": 0}
 KINDS: Mapping[Precision, tuple[str, str]] = {
     "fp32": ("model.{pair}.bin", "float32"),
     "int8": ("model.{pair}.intgemm.alphas.bin", "int8shiftAlphaAll"),
@@ -32,6 +34,9 @@ PRECISIONS: Sequence[Precision] = (*KINDS,)
 
 INPUTS, ROWS = 64, 8
 """Marian's int8 products take multiples of these numbers of inputs, and of vocabulary entries."""
+
+ENGINE = Path(__file__).with_name("bergamot_engine.py")
+"""The program that translates by Bergamot itself."""
 
 UNTIED = ("decoder_ff_logit_out_Wt", "decoder_ff_logit_out_W")
 """Marian's names of an untied output matrix. Its int8 products need the second, which is transposed."""
@@ -161,3 +166,27 @@ def _greedy(transformer: Transformer, sources: Sequence[Sequence[int]]) -> list[
     # The end tokens of the first input come last, so that every row has one.
     targets = torch.stack([*tokens[1:], tokens[0]], 1).tolist()
     return [[*ids[: ids.index(end)], end] for ids in targets]
+
+
+def engine() -> Path:
+    """Return the Python that has the package of Bergamot: the one beside the command `bergamot`. Raise
+    `UserError` if there is none."""
+    if found := shutil.which("bergamot"):
+        return Path(found).with_name("python")
+    raise UserError(
+        f"--check needs {NAME}, and its command bergamot is not in PATH. Its package is for Python 3.10 or "
+        "older: python3.10 -m venv berg, berg/bin/pip install --no-deps bergamot==0.4.5, "
+        "PATH=$PATH:berg/bin."
+    )
+
+
+def translate(folder: Path, lines: list[str]) -> list[str]:
+    """Return each line's translation by Bergamot itself, with the export in `folder`. Raise `UserError` if it
+    fails."""
+    # Isolated, since the folder of the program has a module of the name bergamot too: this one.
+    command = [str(engine()), "-I", str(ENGINE), str(folder / SETTINGS)]
+    done = subprocess.run(command, input="\n".join(lines), capture_output=True, text=True)
+    if done.returncode:
+        reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+        raise UserError(f"{NAME} ended with exit status {done.returncode}: {reason}")
+    return done.stdout.split("\n")[:-1]

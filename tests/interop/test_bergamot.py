@@ -1,10 +1,10 @@
 """Bergamot's models: the bytes of a file, the way there and back, damaged files, and Bergamot itself."""
 
 import os
+import shutil
 import struct
-import subprocess
 import tracemalloc
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -28,13 +28,11 @@ from nmt_cli.text.tokenizers import Tokenizers
 from tests.interop.conftest import assert_equal_tensors, assert_refused
 from tests.interop.test_exporting import random_model
 
-BERGAMOT = os.environ.get("NMT_BERGAMOT_PYTHON", "")
 NEEDS_BERGAMOT = pytest.mark.skipif(
-    not BERGAMOT,
-    reason="needs Bergamot: python3.10 -m venv old, old/bin/pip install --no-deps bergamot==0.4.5, "
-    "and NMT_BERGAMOT_PYTHON=old/bin/python",
+    not shutil.which("bergamot"),
+    reason="needs Bergamot: python3.10 -m venv berg, berg/bin/pip install --no-deps bergamot==0.4.5, "
+    "and PATH=$PATH:berg/bin",
 )
-TRANSLATE = Path(__file__).with_name("bergamot_translate.py")
 
 STUDENT = ModelConfig(
     encoder_layers=1,
@@ -279,10 +277,36 @@ def test_a_name_may_not_appear_twice(tmp_path: Path) -> None:
     assert_file_refused(tmp_path, content, "has 'Wemb' twice")
 
 
-def by_bergamot(folder: Path, lines: Sequence[str]) -> list[str]:
-    command = [BERGAMOT, str(TRANSLATE), str(folder / bergamot.SETTINGS)]
-    done = subprocess.run(command, input="\n".join(lines), capture_output=True, text=True, check=True)
-    return done.stdout.split("\n")[:-1]
+def install(folder: Path, program: str) -> None:
+    """Write the command `bergamot` into a folder, and beside it a Python that is a program of the shell."""
+    for name, content in (("bergamot", "exit 9"), ("python", program)):
+        (folder / name).write_text(f"#!/bin/sh\n{content}\n")
+        (folder / name).chmod(0o755)
+
+
+def test_a_check_compares_with_the_bergamot_in_path(
+    student: LoadedModel,
+    tmp_path: Path,
+    nmt: Callable[..., CompletedProcess[str]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    (tmp_path / "source.txt").write_text("one\n\nthree words here\n")
+    command = ["export", tmp_path / "ours", "--format", "bergamot", "--precision", "int8"]
+    source = ["--source", tmp_path / "source.txt"]
+    install(tmp_path, 'test -f "$3" && sed "s/^/theirs: /" && echo')
+    result = nmt(*command, "--check", *source, "--out", tmp_path / "int8")
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.startswith("3 of 3 lines differ; BLEU against nmt in int8: ")
+    assert "\n  bergamot: theirs: one\n" in result.stdout
+    assert "\n  bergamot: theirs: three words here\n" in result.stdout
+    install(tmp_path, "echo The model is damaged >&2; exit 3")
+    result = nmt(*command, "--check", "--out", tmp_path / "again")
+    assert result.returncode == 1
+    assert "Bergamot ended with exit status 3: The model is damaged" in result.stderr
+    result = nmt(*command, *source, "--out", tmp_path / "unchecked")
+    assert result.returncode == 2
+    assert "--source has no effect without --check" in result.stderr
 
 
 @pytest.mark.slow
@@ -298,7 +322,7 @@ def test_bergamot_itself_translates_alike(model: LoadedModel, tmp_path: Path) ->
         pairs = zip(generated, loaded.translate(generated), strict=True)
         lines, ours = zip(*[pair for pair in pairs if all(pair)][:200], strict=True)
     assert len({*ours}) > 20
-    exact, rounded = (by_bergamot(tmp_path / precision, lines) for precision in bergamot.PRECISIONS)
+    exact, rounded = (bergamot.translate(tmp_path / one, [*lines]) for one in bergamot.PRECISIONS)
     assert sum(map(str.__eq__, exact, ours)) >= 196
     first_words = [[line.split()[:1] for line in lines] for lines in (rounded, ours)]
     assert sum(map(list.__eq__, *first_words)) >= 120

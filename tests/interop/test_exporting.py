@@ -249,7 +249,7 @@ def test_a_check_prints_how_many_lines_differ(
         result = nmt("export", tmp_path / "ours", "--format", form, "--out", tmp_path / form, "--check")
         assert result.returncode == 0, result.stderr
         # Most translations of a random model reach the maximum length.
-        assert re.match(r"\d of 50 generated lines differ; BLEU against nmt: [\d.]+\n", result.stdout)
+        assert re.match(r"\d of 50 generated lines differ; BLEU against nmt in fp32: [\d.]+\n", result.stdout)
     with zipfile.ZipFile(tmp_path / "argos" / "translate-en_de.argosmodel") as package:
         metadata = json.loads(package.read("en_de/metadata.json"))
         assert {"en_de/sentencepiece.model", "en_de/model/model.bin"} <= {*package.namelist()}
@@ -260,10 +260,14 @@ def test_a_check_prints_how_many_lines_differ(
 
 
 def test_a_check_that_cannot_run_is_refused_before_anything_is_written(
-    toy_tokenizers: Callable[..., Tokenizers], tmp_path: Path, nmt: Callable[..., CompletedProcess[str]]
+    toy_tokenizers: Callable[..., Tokenizers],
+    tmp_path: Path,
+    nmt: Callable[..., CompletedProcess[str]],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
     for config, message in (
-        (EXPRESSIBLE["bergamot"], "--check cannot run Bergamot"),
+        (EXPRESSIBLE["bergamot"], "--check needs Bergamot, and its command bergamot is not in PATH"),
         (SMALL, "Bergamot does not support this model"),
     ):
         random_model(tmp_path / message, config, toy_tokenizers())

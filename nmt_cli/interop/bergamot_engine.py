@@ -1,7 +1,8 @@
-"""Translate each line of the standard input by Bergamot: `python bergamot_translate.py CONFIG`.
+"""Translate each line of the standard input by Bergamot: `python bergamot_engine.py CONFIG`.
 
-It runs in a Python of its own, 3.10 or older, because newer ones have no package of Bergamot. The package
-downloads a list of models when it is imported, so only its compiled module is loaded.
+`bergamot.translate` starts it in a Python of its own, 3.10 or older, because newer ones have no package of
+Bergamot. So it imports nothing of nmt. The package downloads a list of models when it is imported, so only
+its compiled module is loaded.
 """
 
 import importlib.util
@@ -20,6 +21,6 @@ found.loader.exec_module(bergamot)
 
 service = bergamot.Service(bergamot.ServiceConfig(numWorkers=1))
 model = service.modelFromConfigPath(sys.argv[1])
-for line in sys.stdin.read().splitlines():  # one by one: Bergamot's limit of length is that of a batch
+for line in sys.stdin.read().split("\n"):  # one by one: Bergamot's limit of length is that of a batch
     (response,) = service.translate(model, bergamot.VectorString([line]), bergamot.ResponseOptions())
     print(response.target.text)
