@@ -18,6 +18,7 @@ from nmt_cli.checkpoints.finding import CONFIG, EMA, TOKENIZERS, WEIGHTS
 from nmt_cli.checkpoints.model_folder import (
     CONFIDENCE,
     FORMAT,
+    SHORTLIST,
     Identity,
     read_identity,
     write_model,
@@ -210,7 +211,7 @@ def check_replaceable(out: Path, folders: Sequence[Path]) -> None:
         if (
             isinstance(description, dict)
             and AVERAGED in description
-            and names <= {CONFIG, WEIGHTS, TOKENIZERS, CARD}
+            and names <= {CONFIG, WEIGHTS, TOKENIZERS, CARD, SHORTLIST}
         ):
             return
     except (OSError, UserError, ValueError):

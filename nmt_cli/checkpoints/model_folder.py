@@ -2,7 +2,8 @@
 
 `config.json` describes the model and its training data, `model.safetensors` has the weights, and `tokenizer/`
 the dataset's tokenisers. A checkpoint folder is a model folder with more files. If it has `ema.safetensors`,
-the moving average of the weights, validation and translation use that file.
+the moving average of the weights, validation and translation use that file. `shortlist.safetensors` is the
+shortlist of the model (`nmt_cli/text/shortlist.py`), if it has one.
 """
 
 import math
@@ -11,7 +12,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from safetensors.torch import save
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
@@ -30,7 +33,9 @@ from nmt_cli.config import section_of
 from nmt_cli.errors import UserError
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.transformer import Transformer
+from nmt_cli.runtime.atomic import file_written_whole
 from nmt_cli.scoring.confidence import Calibration
+from nmt_cli.text.shortlist import Shortlist
 from nmt_cli.text.tokenizers import Tokenizers, load_tokenizers
 
 FORMAT = 1
@@ -39,6 +44,8 @@ CONFIDENCE = "confidence"
 
 GUIDED = "guided_alignment"
 """The key of the weight of training.guided_alignment in the training record, if it is not 0."""
+
+SHORTLIST = "shortlist.safetensors"
 
 TERMS = "terms"
 """The key of the SHA-256 of augment.terms_file in the training record, if terms were annotated."""
@@ -96,6 +103,8 @@ class LoadedModel:
     description: Mapping[str, Any]
     """The content of `config.json`."""
 
+    shortlist: Shortlist | None = None
+
 
 def weights(model: Transformer) -> dict[str, Tensor]:
     """Return the live parameters by name. A parameter with several names appears only under the first."""
@@ -149,7 +158,41 @@ def read_model(folder: Path, device: torch.device | str = "cpu") -> LoadedModel:
     _refuse_other_shapes(_shapes(identity), tensor_shapes(path), path)  # before allocating memory for them
     transformer = _without_weights(identity)
     load_weights(transformer, read_tensors(path), path)
-    return LoadedModel(identity, transformer.to(device).eval(), description)
+    return LoadedModel(
+        identity, transformer.to(device).eval(), description, read_shortlist(folder, identity.tokenizers)
+    )
+
+
+def write_shortlist(folder: Path, shortlist: Shortlist, tokenizers: Tokenizers) -> None:
+    """Write the shortlist of the model in `folder`, or replace it."""
+    fingerprint = np.frombuffer(tokenizers.fingerprint.encode(), np.uint8)
+    arrays = {"offsets": shortlist.offsets, "targets": shortlist.targets, "tokenizer": fingerprint}
+    with file_written_whole(folder / SHORTLIST) as file:
+        file.write(save({name: torch.tensor(array) for name, array in arrays.items()}))
+
+
+def read_shortlist(folder: Path, tokenizers: Tokenizers) -> Shortlist | None:
+    """Return the shortlist of the model in `folder`, or None if it has none.
+
+    Raise `UserError` if the file is damaged, or was made for other tokenisers.
+    """
+    if not (path := folder / SHORTLIST).is_file():
+        return None
+    tensors = read_tensors(path)
+    sides = len(tokenizers.source.vocabulary), len(tokenizers.target.vocabulary)
+    try:
+        offsets, targets, fingerprint = (tensors[name] for name in ("offsets", "targets", "tokenizer"))
+        if bytes(fingerprint.tolist()).decode() != tokenizers.fingerprint:
+            raise UserError(f"{path} was made for another model. Make it again with nmt shortlist.")
+        if (offsets.dtype, targets.dtype) != (torch.int64, torch.int32) or offsets.shape != (sides[0] + 1,):
+            raise ValueError("its arrays have the wrong types or sizes")
+        if offsets[0] or (offsets.diff() < 0).any() or targets.shape != (int(offsets[-1]),):
+            raise ValueError("its offsets do not ascend to the end")
+        if len(targets) and not 0 <= int(targets.min()) <= int(targets.max()) < sides[1]:
+            raise ValueError("it has tokens that do not exist")
+    except (LookupError, ValueError, TypeError) as error:
+        raise damaged(path, str(error)) from error
+    return Shortlist(offsets.numpy().copy(), targets.numpy().copy())
 
 
 def _without_weights(identity: Identity) -> Transformer:

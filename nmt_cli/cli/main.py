@@ -27,6 +27,7 @@ from nmt_cli.cli.commands.preprocess import preprocess
 from nmt_cli.cli.commands.report import report
 from nmt_cli.cli.commands.score import score
 from nmt_cli.cli.commands.serve import serve
+from nmt_cli.cli.commands.shortlist import shortlist
 from nmt_cli.cli.commands.train import train
 from nmt_cli.cli.commands.translate import translate
 from nmt_cli.errors import (
@@ -55,7 +56,7 @@ COMPLETE = "_NMT_COMPLETE"
 
 GROUPS = {
     "Data and training": (preprocess, train, average_checkpoints),
-    "Translating": (translate, serve, score),
+    "Translating": (translate, serve, score, shortlist),
     "Other toolkits' models": (import_model, export),
     "Inspecting": (info, report),
     "Learning": (demo, help_pages),

@@ -96,6 +96,13 @@ class SearchConfig(BeamConfig):
     unknown: bool = False
     """Allow the unknown token in translations."""
 
+    shortlist: bool = True
+    """Use the shortlist of the model, if it has one.
+
+    Each sentence then uses only the target tokens that its own tokens list, which is faster on a CPU. GPUs,
+    and searches with rules or sampling, use the whole vocabulary.
+    """
+
     ban: tuple[str, ...] = ()
     """Words or phrases that no translation may contain.
 

@@ -19,10 +19,11 @@ from nmt_cli.errors import UserError
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.runtime.devices import Precision, is_gpu, translating_precisions
 from nmt_cli.runtime.kernels import torch_private
+from nmt_cli.text.shortlist import Shortlist
 
 SETTINGS = set(
     """beam length_rule length_penalty min_length max_length cap_ratio cap_extra reach stop_early n_best
-    unknown mbr rows glossary ban top_k seed""".split()
+    unknown shortlist mbr rows glossary ban top_k seed""".split()
 )
 """The settings of a search that the engine applies, or that change nothing in it. Words of `ban` and of a
 glossary come with the sentence. The settings of sampling have no effect without `sample`."""
@@ -72,13 +73,18 @@ class Decoder:
     """The weights of a single model in the form of the engine, if it can decode the model. Sentences with
     rules that it does not know are computed by `models`, always in fp32."""
 
+    shortlist: Shortlist | None = None
+    """Restricts the vocabulary of each sentence in the engine, unless search.shortlist is off."""
+
     @staticmethod
-    def of(models: Sequence[Transformer], precision: Precision = "fp32") -> Decoder:
+    def of(
+        models: Sequence[Transformer], precision: Precision = "fp32", shortlist: Shortlist | None = None
+    ) -> Decoder:
         """Prepare `models`, all on one device, for translating in `precision`.
 
         "fp16" and "bf16" convert the weights in place. On a CPU, the engine gets a copy of the weights of a
-        single model, in 8 bits for "int8". Raise `UserError` if the device does not support `precision`, and
-        for "int8" if the engine does not support the models.
+        single model, in 8 bits for "int8". Only the engine uses `shortlist`. Raise `UserError` if the device
+        does not support `precision`, and for "int8" if the engine does not support the models.
         """
         torch_private.keep_few_kernels()
         device = models[0].device
@@ -91,7 +97,7 @@ class Decoder:
                 model.to(torch.float16 if precision == "fp16" else torch.bfloat16)
         exact = all(model.output_matrix.dtype == torch.float32 for model in models)
         fits = exact and may_use(len(models), device, precision)
-        engine = packed(models[0], int8=precision == "int8") if fits else None
+        engine = packed(models[0], precision == "int8", shortlist is not None) if fits else None
         if precision == "int8" and not engine:
             what = "an ensemble" if len(models) > 1 else "this model"
             raise UserError(f"{what} can't be computed in int8. Choose --precision fp32.")
@@ -99,7 +105,7 @@ class Decoder:
             for parameter in (one for model in models for one in model.parameters()):
                 # Otherwise weights stay a mapped file, which another program may change.
                 parameter.data = parameter.data.clone()
-        return Decoder(models, engine)
+        return Decoder(models, engine, shortlist)
 
     def translated(
         self,
@@ -119,7 +125,8 @@ class Decoder:
 
         def fast(look_every: int) -> Searching:
             assert self.packed
-            return Divided(EngineSearch(self.packed, config, threads), plain(look_every))
+            shortlist = self.shortlist if config.shortlist else None
+            return Divided(EngineSearch(self.packed, config, threads, shortlist), plain(look_every))
 
         # The engine takes a sixth to a third of the processor time of the plain search for a file, and less
         # for a line.

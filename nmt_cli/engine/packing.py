@@ -145,8 +145,11 @@ class Packed:
 
 
 @torch.no_grad()
-def packed(model: Transformer, int8: bool) -> Packed | None:
-    """Return the packed model, or None without Numba or for a model that the functions do not know."""
+def packed(model: Transformer, int8: bool, listing: bool = False) -> Packed | None:
+    """Return the packed model, or None without Numba or for a model that the functions do not know.
+
+    With `listing`, it can restrict the vocabulary to shortlists.
+    """
     config = model.config
     known = all(getattr(config, name) in choices for name, choices in KNOWN.items())
     if not known or not (kernels := compiled_kernels(KERNELS)):
@@ -168,6 +171,7 @@ def packed(model: Transformer, int8: bool) -> Packed | None:
         program_of_decoder.attend_source(table.add(cross.query, cross.output))
         program_of_decoder.feed_forward(table.add(layer.feed_forward.inner, layer.feed_forward.outer))
     program_of_decoder.multiply(table.add_matrix(model.output_matrix, model.output_bias), INPUT, LOGITS)
+    by_rows = _array(model.output_matrix) if listing else np.empty((0, 0), np.float32)
     norms = [
         *_norms(
             [one for x in encoder for one in (x.after_attention, x.after_feed_forward)], model.encoder_norm
@@ -184,6 +188,9 @@ def packed(model: Transformer, int8: bool) -> Packed | None:
         norms=np.stack(norms),
         epsilon=np.float32(config.norm_epsilon),
         rms=config.norm_kind == "rms",
+        # A copy, because the weights of a model may be a mapped file.
+        rows_VI=np.empty((0, 0), np.float32) if int8 else by_rows.copy(),
+        bytes_VI=_rounded(by_rows, 64)[0] if int8 else np.empty((0, 0), np.int8),
     )
     target = Inputs.of(model.target_embedding, model.decoder_positions)
     source = Inputs.of(model.source_embedding, model.encoder_positions)
@@ -296,12 +303,10 @@ class _Table:
         matrix, scale = _array(weight), -1
         first = self._append(np.zeros(outputs, np.float32) if bias is None else _array(bias))
         if self._int8:
-            # A row of zeros must not be divided by 0.
-            largest = np.maximum(np.abs(matrix).max(1), np.finfo(np.float32).tiny) / np.float32(127)
-            matrix = np.rint(matrix / largest[:, None]).astype(np.int8)
-            self.sums[-1] = matrix.sum(1, dtype=np.int32)
+            rounded, largest = _rounded(matrix)
+            self.sums[-1] = rounded.sum(1, dtype=np.int32)
             scale = self._append(largest)
-        blocks = laid_out(matrix)
+        blocks = laid_out(rounded if self._int8 else matrix)
         self.memory.append(blocks)
         self.rows.append((blocks.ctypes.data, inputs, outputs, first, scale))
         return len(self.rows) - 1
@@ -313,6 +318,15 @@ class _Table:
         self.sums.append(np.zeros(len(values), np.int32))
         self._count += len(values)
         return first
+
+
+def _rounded(matrix: NDArray[np.float32], multiple: int = 1) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
+    """Return a matrix [outputs, inputs] in 8 bits, with zeros up to a multiple of inputs, and the scale of
+    each output."""
+    # A row of zeros must not be divided by 0.
+    largest = np.abs(matrix).max(1, initial=np.finfo(np.float32).tiny) / np.float32(127)
+    rounded = np.rint(matrix / largest[:, None]).astype(np.int8)
+    return np.pad(rounded, ((0, 0), (0, -matrix.shape[1] % multiple))), largest
 
 
 def laid_out(matrix: NDArray[Any]) -> NDArray[Any]:

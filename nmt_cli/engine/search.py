@@ -16,6 +16,7 @@ from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.decoding.search.hypotheses import Done, Sentence
 from nmt_cli.engine.packing import LOGITS, Packed
 from nmt_cli.engine.state import FINISHED, LIVE, ROWS, State
+from nmt_cli.text.shortlist import Shortlist
 
 ROWS_AT_ONCE = 256
 """Source tokens that are encoded together. Their values stay in the processor's caches."""
@@ -34,10 +35,19 @@ class EngineSearch:
     """Searches for the translations of a batch of sentences, with the rules of `decoder.SETTINGS`."""
 
     def __init__(
-        self, packed: Packed, config: SearchConfig, threads: Callable[[int], int] = lambda sentences: 1
+        self,
+        packed: Packed,
+        config: SearchConfig,
+        threads: Callable[[int], int] = lambda sentences: 1,
+        shortlist: Shortlist | None = None,
     ) -> None:
-        """Begin with an empty batch. `threads` gives the number of threads for so many sentences."""
+        """Begin with an empty batch.
+
+        threads: gives the number of threads for so many sentences.
+        shortlist: restricts the vocabulary of each sentence. `packed` must be made for it.
+        """
         self._packed, self._config, self._threads = packed, config, threads
+        self._shortlist = shortlist
         self._sentences: list[Sentence | None] = []
         self._state = State(packed, config.slots, config.results)
         self._work = self._new_work(0, 0)
@@ -74,7 +84,8 @@ class EngineSearch:
             : len(sentences)
         ]
         longest, prefix = max(map(len, sources)), max(len(sentence.prefix) for sentence in sentences)
-        state.make_room(max(places) + 1, source=longest, prefix=prefix)
+        listed = [self._listed(*both) for both in zip(sentences, sources, strict=True)]
+        state.make_room(max(places) + 1, source=longest, prefix=prefix, listed=max(map(len, listed)))
         first = 0
         while first < len(sources):
             end, rows = first + 1, len(sources[first])
@@ -85,12 +96,12 @@ class EngineSearch:
             self._encode(sources[first:end], places[first:end], threads)
             first = end
         self._sentences += [None] * (max(places) + 1 - len(self._sentences))
-        for place, sentence, source, cap in zip(places, sentences, sources, caps, strict=True):
+        for place, sentence, source, cap, own in zip(places, sentences, sources, caps, listed, strict=True):
             if sentence.placeholders:  # all sentences of a model have the same symbols
                 joins = [] if sentence.placeholders.join is None else [sentence.placeholders.join]
                 symbols = np.array([*sentence.placeholders.symbols, *joins], np.int64)
                 self._rules = self._rules._replace(symbols=symbols)
-            state.begin(place, sentence, cap, len(source))
+            state.begin(place, sentence, cap, len(source), own)
             self._sentences[place] = sentence
 
     def drop(self, numbers: Collection[int]) -> None:
@@ -120,6 +131,21 @@ class EngineSearch:
                 done.append((sentence, state.finished(place)))
                 self._sentences[place] = None
         return done
+
+    def _listed(self, sentence: Sentence, source: Sequence[int]) -> NDArray[np.int32]:
+        """Return the tokens that the translation of a sentence may have, or none if it may have all.
+
+        `source` has the source tokens with the end token.
+        """
+        if not self._shortlist:
+            return np.empty(0, np.int32)
+        model = self._packed.model
+        vocabulary = model.target_vocabulary
+        unknown = [vocabulary.unknown] if self._config.unknown else []
+        others = [vocabulary.end, *unknown, *sentence.prefix]
+        # Some models have no end token in the source, but it has a list.
+        tokens = [*source, model.source_vocabulary.end]
+        return self._shortlist.of(tokens, others, len(vocabulary))
 
     def _encode(self, sources: Sequence[Sequence[int]], places: Sequence[int], threads: int) -> None:
         """Write the keys and values of whole sentences to their places."""
@@ -163,7 +189,7 @@ class EngineSearch:
 
         return packed.kernels.Work(
             buffers=(*buffers, scores),
-            bytes_RC=np.empty((rows, inputs + -inputs % 4), np.uint8),
+            bytes_RC=np.empty((rows, inputs + -inputs % 64), np.uint8),  # a step of `dot_bytes` is 64 bytes
             scales_R=np.empty(rows, np.float32),
             tokens_R=numbers(),
             positions_R=numbers(),

@@ -42,8 +42,9 @@ class State:
         self._arrays: dict[str, NDArray[Any]] = {
             **{
                 name: np.empty(0, whole)
-                for name in ("live", "ages", "caps", "pieces", "certain", "without", "ended")
+                for name in ("live", "ages", "caps", "pieces", "certain", "without", "ended", "listed")
             },
+            "shortlists": np.empty((0, 0), np.int32),
             "prefixes": np.empty((0, 0), whole),
             "totals": np.empty((0, slots), exact),
             "tokens": np.empty((0, slots, 0), whole),
@@ -78,13 +79,16 @@ class State:
         live: NDArray[np.bool_] = self._arrays["live"] == LIVE
         return live
 
-    def make_room(self, places: int, tokens: int = 0, source: int = 0, prefix: int = 0) -> None:
+    def make_room(
+        self, places: int, tokens: int = 0, source: int = 0, prefix: int = 0, listed: int = 0
+    ) -> None:
         """Extend the arrays if they are smaller than this. An array never shrinks.
 
         places: sentences at a time.
         tokens: target tokens of a hypothesis.
         source: source tokens of a sentence, with the end token.
         prefix: tokens that a translation has to begin with.
+        listed: tokens of a shortlist.
         """
         now = self["tokens"].shape[2]
         # Growing copies the arrays, so they grow by many tokens at a time.
@@ -92,7 +96,7 @@ class State:
         for name, array in self._arrays.items():
             if name in BY_NODE or name == "counts":
                 continue
-            last = {"prefixes": prefix, **dict.fromkeys(BY_TOKEN, tokens)}.get(name, 0)
+            last = {"prefixes": prefix, "shortlists": listed, **dict.fromkeys(BY_TOKEN, tokens)}.get(name, 0)
             shape = [max(places, len(array)), *array.shape[1:]]
             if last:
                 shape[-1] = max(last, shape[-1])
@@ -116,12 +120,17 @@ class State:
         self["free"][free : free + after - before] = np.arange(before, after)
         self["counts"][FREE] = free + after - before
 
-    def begin(self, place: int, sentence: Sentence, cap: int, length: int) -> None:
-        """Put a sentence of `length` source tokens, with end, into a place. It gets one empty hypothesis."""
+    def begin(self, place: int, sentence: Sentence, cap: int, length: int, listed: NDArray[np.int32]) -> None:
+        """Put a sentence of `length` source tokens, with end, into a place. It gets one empty hypothesis.
+
+        listed: the only tokens that its translation may have, ascending. If empty, it may have all.
+        """
         values = {"live": LIVE, "ages": 0, "caps": cap, "pieces": len(sentence.tokens), "ended": 0}
         values["without"] = int(sentence.placeholders is not None)
         for name, value in {**values, "certain": sentence.certain, "ended_scores": -np.inf}.items():
             self[name][place] = value
+        self["listed"][place] = len(listed)
+        self["shortlists"][place, : len(listed)] = listed
         self["prefixes"][place] = -1
         self["prefixes"][place, : len(sentence.prefix)] = sentence.prefix
         self["totals"][place] = -np.inf

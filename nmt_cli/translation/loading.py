@@ -137,7 +137,7 @@ def load(
         compiled.result()
         _refuse_different_vocabularies(paths, read)
         models = [model.transformer for model in read]
-        decoder = Decoder.of(models, precision)
+        decoder = Decoder.of(models, precision, read[0].shortlist)
     _warn_of_fp32(decoder, config.search)
     choose_kernels(models, device, FAMILIES if plain_only() else ())
     # Some model folders lack these values.

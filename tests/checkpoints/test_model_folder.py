@@ -10,17 +10,27 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from nmt_cli.checkpoints.average import average
-from nmt_cli.checkpoints.model_folder import Identity, read_model, shareable, weights, write_model
+from nmt_cli.checkpoints.model_folder import (
+    SHORTLIST,
+    Identity,
+    read_model,
+    shareable,
+    weights,
+    write_model,
+    write_shortlist,
+)
 from nmt_cli.checkpoints.verified_files import write_description, write_tensors
 from nmt_cli.data.preprocessing.pipeline import Outcome
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.transformer import EncoderLayer, Transformer
+from nmt_cli.text.shortlist import Shortlist, shortlist_of
 from tests.checks import differing, refusal
 
 
@@ -260,3 +270,48 @@ def test_a_pipe_and_a_device_are_refused(folder: Path, name: str) -> None:
 def test_deep_nesting_is_a_plain_error(folder: Path, name: str) -> None:
     (folder / name).write_text("[" * 100_000)
     assert "nested too deeply" in refusal(read_model, folder)
+
+
+@pytest.fixture
+def shortlist(folder: Path, identity: Identity) -> Shortlist:
+    """The shortlist of the model in `folder`. Each token lists itself and the tokens 1 and 2."""
+    tokenizers = identity.tokenizers
+    count = len(tokenizers.source.vocabulary)
+    shortlist = shortlist_of([[1, 2]] * count, tokenizers.source.vocabulary, tokenizers.target.vocabulary)
+    write_shortlist(folder, shortlist, tokenizers)
+    return shortlist
+
+
+def test_a_model_has_the_shortlist_that_was_written_to_its_folder(folder: Path, shortlist: Shortlist) -> None:
+    actual = read_model(folder).shortlist
+    assert actual
+    np.testing.assert_array_equal(actual.offsets, shortlist.offsets)
+    np.testing.assert_array_equal(actual.targets, shortlist.targets)
+    (folder / SHORTLIST).unlink()
+    assert read_model(folder).shortlist is None
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        ("tokenizer", lambda x: x.roll(1), "was made for another model. Make it again with nmt shortlist."),
+        ("offsets", lambda x: x[1:], "its arrays have the wrong types or sizes"),
+        ("offsets", lambda x: x.flip(0), "its offsets do not ascend to the end"),
+        ("offsets", lambda x: x + 1, "its offsets do not ascend to the end"),
+        ("targets", lambda x: x[:-1], "its offsets do not ascend to the end"),
+        ("targets", lambda x: x.long(), "its arrays have the wrong types or sizes"),
+        ("targets", lambda x: x + 10_000, "it has tokens that do not exist"),
+        ("targets", lambda x: -x, "it has tokens that do not exist"),
+    ],
+)
+@pytest.mark.usefixtures("shortlist")
+def test_a_damaged_shortlist_is_refused(
+    folder: Path, name: str, change: Callable[[Tensor], Tensor], message: str
+) -> None:
+    path = folder / SHORTLIST
+    tensors = load_file(path)
+    save_file({**tensors, name: change(tensors[name]).contiguous()}, path)
+    actual = refusal(read_model, folder)
+    assert actual.startswith(str(path)) and message in actual
+    save_file({key: tensor for key, tensor in tensors.items() if key != name}, path)
+    assert "is damaged" in refusal(read_model, folder)

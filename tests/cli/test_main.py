@@ -224,6 +224,7 @@ OPTIONS = {
     "significance model source json config set settings",
     "import": "out source-lang target-lang positions",
     "export": "format out precision check licence push private",
+    "shortlist": "",
     "info": "",
     "report": "out",
     "demo": "out",

@@ -11,6 +11,7 @@ import pytest
 import torch
 from numba import njit
 
+from nmt_cli.decoding.batch import ListQueue
 from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.decoding.ensemble import Ensemble
 from nmt_cli.decoding.search.hypotheses import Hypothesis, Sentence
@@ -21,6 +22,8 @@ from nmt_cli.engine.packing import Packed, packed
 from nmt_cli.engine.search import EngineSearch, in_team
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.transformer import Transformer
+from nmt_cli.runtime.devices import Precision
+from nmt_cli.text.shortlist import Shortlist
 from tests.model.models import model_of as random_model
 from tests.model.test_variants import SMALL, VARIANTS
 from tests.searching import by_engine, plain, translate_sentences
@@ -265,3 +268,71 @@ def test_the_plain_search_has_the_same_interface() -> None:
         search.join(SENTENCES[:3])
         search.drop([1])
         assert [sentence.key for sentence in search.sentences] == [0, 2]
+
+
+SHORTLIST = Shortlist(
+    np.arange(ENTRIES + 1) * 4,
+    np.sort(np.random.default_rng(1).integers(1, ENTRIES, (ENTRIES, 4)), axis=1).astype(np.int32).ravel(),
+)
+"""Four random tokens for each source token. Token 0 ends sentences."""
+
+
+def restricted(
+    model: Transformer, sentence: Sentence, config: SearchConfig, patch: pytest.MonkeyPatch
+) -> list[Hypothesis]:
+    """Return the hypotheses of the plain search for a sentence alone, with -inf as logits of the tokens that
+    its shortlist leaves out."""
+    lists = SHORTLIST.targets.reshape(ENTRIES, 4)
+    allowed = {0, *sentence.prefix, *lists[[0, *sentence.tokens]].ravel().tolist()}
+    others = torch.tensor([token not in allowed for token in range(ENTRIES)])
+    with patch.context() as here:
+        every = model.logits
+        here.setattr(model, "logits", lambda x: every(x).masked_fill(others, -torch.inf))
+        return translate_sentences([model], [sentence], config, plain)[sentence.key] or []
+
+
+def by_shortlist(models: Sequence[Transformer], precision: Precision = "fp32") -> Decoder:
+    return Decoder.of(models, precision, SHORTLIST)
+
+
+@pytest.mark.parametrize("name", ["greedy", "beam", "minimum", "cap", "few rows"])
+@pytest.mark.parametrize("seed", range(2))
+def test_a_shortlist_restricts_the_softmax_of_each_sentence(
+    monkeypatch: pytest.MonkeyPatch, name: str, seed: int
+) -> None:
+    model, config = model_of(SMALL, seed), replace(SETTINGS[name], cap_ratio=0.3, cap_extra=8)
+    actual = translate_sentences([model], SENTENCES, config, by_shortlist)
+    everything = translate_sentences([model], SENTENCES, config, by_engine)
+    for sentence in SENTENCES:
+        expected = restricted(model, sentence, config, monkeypatch)
+        assert_same(actual[sentence.key] or [], expected)
+    assert any(actual[one.key] != everything[one.key] for one in SENTENCES)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+@pytest.mark.parametrize("beam", [1, 4])
+def test_the_shortlist_of_a_sentence_does_not_depend_on_the_batch(precision: Precision, beam: int) -> None:
+    model, config = model_of(SMALL), SearchConfig(beam=beam, n_best=beam, cap_extra=20)
+    decoder = by_shortlist([model], precision)
+    together = {one.key: found for one, found in decoder.translated(config, ListQueue(SENTENCES))}
+    for sentence in SENTENCES:
+        ((_, alone),) = decoder.translated(config, ListQueue([sentence]))
+        assert alone and alone == together[sentence.key]  # to the last bit
+        assert [*alone[0].tokens[: len(sentence.prefix)]] == [*sentence.prefix]
+
+
+def test_a_complete_shortlist_changes_no_bit_in_int8_and_can_be_switched_off() -> None:
+    model, config = model_of(SMALL), SearchConfig(beam=4, n_best=4)
+    complete = Shortlist(
+        np.where(np.arange(ENTRIES + 1) > 0, ENTRIES, 0), np.arange(ENTRIES, dtype=np.int32)
+    )  # all are in the list of the end token
+    whole, listed = Decoder.of([model], "int8"), Decoder.of([model], "int8", complete)
+    expected = dict(_found(whole, config))
+    assert dict(_found(listed, config)) == expected
+    assert dict(_found(by_shortlist([model], "int8"), replace(config, shortlist=False))) == expected
+    assert dict(_found(by_shortlist([model], "int8"), config)) != expected
+
+
+def _found(decoder: Decoder, config: SearchConfig) -> Iterator[tuple[int, object]]:
+    for sentence, found in decoder.translated(config, ListQueue(SENTENCES)):
+        yield sentence.key, found

@@ -15,7 +15,7 @@ from collections import namedtuple
 import numpy as np
 from numba import boolean, float32, int32, int64, types
 
-from nmt_cli.engine.kernels.layers import LOGITS
+from nmt_cli.engine.kernels.layers import LOGITS, score_listed
 from nmt_cli.engine.kernels.team import next_unit, take
 from nmt_cli.runtime.kernels.compiled import OPTIONS, exp, maximum, njit
 
@@ -35,6 +35,8 @@ STATE_FIELDS = {
     "pieces": int64[::1],
     "certain": int64[::1],
     "without": int64[::1],
+    "listed": int64[::1],
+    "shortlists": int32[:, ::1],
     "prefixes": int64[:, ::1],
     "totals": float32[:, ::1],
     "tokens": int64[:, :, ::1],
@@ -58,10 +60,12 @@ State = namedtuple("State", " ".join(STATE_FIELDS))  # type: ignore[misc]
 """The hypotheses of all sentences. `decoding.search.beams` explains fields of the same names.
 
 `live` is 1 for sentences that are not done, 2 for those that became done in this call, -1 for those with a
-probability that is not a number, and 0 for empty places. `prefixes` has forced tokens [B, T], then -1.
-The first `certain` of them count as certain. `without` is 1 for sentences that may not have placeholders.
-`paths` [B, N, T] are the nodes of the tokens of each slot. The free nodes are the first `counts[0]` of
-`free`. `counts[1]` is the number of rows, and `counts[2]` that of sentences that became done.
+probability that is not a number, and 0 for empty places. The first `listed` ids of `shortlists` [B, I] are
+the tokens that a sentence may have, ascending. `shortlists` has no columns if no vocabulary is restricted.
+`prefixes` has forced tokens [B, T], then -1. The first `certain` of them count as certain. `without` is 1 for
+sentences that may not have placeholders. `paths` [B, N, T] are the nodes of the tokens of each slot. The free
+nodes are the first `counts[0]` of `free`. `counts[1]` is the number of rows, and `counts[2]` that of
+sentences that became done.
 
 `own_LPC` has the keys and values of target tokens by node, and `source_BLSC` those of the first `lengths_B`
 source tokens of each sentence. With an SSRU, the node of a token has the state after the token instead.
@@ -108,6 +112,39 @@ def _forced(b, rules, state):
 
 
 @njit(**OPTIONS)
+def _column(token, listed_I):
+    """Return the column of a token's logit, or -1. Without a shortlist, it is the token itself."""
+    if len(listed_I) == 0:
+        return token
+    low, high = 0, len(listed_I) - 1
+    while low < high:
+        middle = (low + high) // 2
+        if listed_I[middle] < token:
+            low = middle + 1
+        else:
+            high = middle
+    return low if listed_I[low] == token else np.int64(-1)
+
+
+@njit(**OPTIONS)
+def _forbid_one(token, x_V, listed_I):
+    v = _column(token, listed_I)
+    if v >= 0:
+        x_V[v] = NEVER
+
+
+@njit(**OPTIONS)
+def _forbid(b, x_V, listed_I, rules, state):
+    """Set the logits of the tokens that must not come next in sentence `b` to -inf."""
+    for token in rules.banned:
+        _forbid_one(token, x_V, listed_I)
+    for i in range(len(rules.symbols) * state.without[b]):
+        _forbid_one(rules.symbols[i], x_V, listed_I)
+    if state.ages[b] < rules.early + state.certain[b]:
+        _forbid_one(rules.end, x_V, listed_I)
+
+
+@njit(**OPTIONS)
 def _top(x_V, highest_W, tokens_W):
     """Write the highest values of a row, best first and the earlier of equal ones first, and their tokens."""
     last = len(highest_W) - 1
@@ -123,15 +160,20 @@ def _top(x_V, highest_W, tokens_W):
 
 
 @njit(**OPTIONS)
-def rank_tokens(team, phase, work, rules, state):
+def rank_tokens(team, phase, output, weights, work, rules, state):
     """Write the W highest log-probabilities of each row, best first, and their tokens.
 
-    The logits are changed. Forbidden tokens have -inf. Return the next phase.
+    With shortlists, first write the logits of their tokens, by the operation `output`. Other tokens have the
+    probability 0. The logits are changed. Forbidden tokens have -inf. Return the next phase.
     """
     count = state.counts[ROWS]
     row = take(team, phase, count)
     while row >= 0:
         b, x_V = work.sentences_R[row], work.buffers[LOGITS][row]
+        listed_I = state.shortlists[b, : state.listed[b]]
+        if len(listed_I):
+            score_listed(row, output, listed_I, weights, work)
+            x_V = x_V[: len(listed_I)]
         steps_W, tokens_W = work.steps_RW[row], work.likely_RW[row]
         top, total = maximum(x_V), np.float32(0)
         for v in range(len(x_V)):
@@ -144,18 +186,15 @@ def rank_tokens(team, phase, work, rules, state):
             for w in range(len(steps_W)):
                 steps_W[w], tokens_W[w] = NEVER, 0
             certain = state.ages[b] < state.certain[b]
-            steps_W[0] = np.float32(0) if certain else (x_V[forced] - top) - log_total
+            steps_W[0] = np.float32(0) if certain else (x_V[_column(forced, listed_I)] - top) - log_total
             tokens_W[0] = forced
         else:
-            for token in rules.banned:
-                x_V[token] = NEVER
-            for i in range(len(rules.symbols) * state.without[b]):
-                x_V[rules.symbols[i]] = NEVER
-            if state.ages[b] < rules.early + state.certain[b]:
-                x_V[rules.end] = NEVER
+            _forbid(b, x_V, listed_I, rules, state)
             _top(x_V, steps_W, tokens_W)
             for w in range(len(steps_W)):
                 steps_W[w] = (steps_W[w] - top) - log_total
+                if len(listed_I):
+                    tokens_W[w] = listed_I[tokens_W[w]]
         row = next_unit(team, phase, count)
     return phase + 1
 

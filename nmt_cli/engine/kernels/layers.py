@@ -11,27 +11,40 @@ import math
 from collections import namedtuple
 
 import numpy as np
-from numba import boolean, float32, int32, int64, types, uint8
+from numba import boolean, float32, int8, int32, int64, types, uint8
 
-from nmt_cli.engine.kernels.products import BLOCK, OFFSET, add_bytes, add_floats
+from nmt_cli.engine.kernels.products import BLOCK, OFFSET, add_bytes, add_floats, dot_bytes
 from nmt_cli.engine.kernels.team import next_unit, take
 from nmt_cli.runtime.kernels.compiled import OPTIONS, bits_of, exp, float_of, njit
 
 RELU, GELU, GELU_TANH, SWISH, NONE = (np.int64(number) for number in range(5))
 """Activations. `packing.ACTIVATIONS` has them in the same order."""
 
-Weights = namedtuple("Weights", "matrices floats sums norms epsilon rms")
+Weights = namedtuple("Weights", "matrices floats sums norms epsilon rms rows_VI bytes_VI")
 """The weights of a model. A row of `matrices` describes a matrix: the address of the packed weights, inputs,
 outputs, and the indices in `floats` of its first bias and of its first scale, -1 for fp32. `sums` has, at the
 index of each bias, the sum of the 8-bit weights of the output. `norms` has weight and bias of all norms
 [norms, 2, D]. `rms` is True for RMSNorm.
+
+A model with a shortlist also has its output matrix by rows, so that a product can read any of them: `rows_VI`
+in fp32, or `bytes_VI` in 8 bits, with zeros up to a multiple of 64 inputs. Otherwise both are empty.
 """
 
 ADDRESS, INPUTS, OUTPUTS, BIAS, SCALE = (np.int64(number) for number in range(5))
 """Columns of `Weights.matrices`."""
 
 WEIGHTS_TYPE = types.NamedTuple(
-    (int64[:, ::1], float32[::1], int32[::1], float32[:, :, ::1], float32, boolean), Weights
+    (
+        int64[:, ::1],
+        float32[::1],
+        int32[::1],
+        float32[:, :, ::1],
+        float32,
+        boolean,
+        float32[:, ::1],
+        int8[:, ::1],
+    ),
+    Weights,
 )
 
 Work = namedtuple(
@@ -167,6 +180,34 @@ def multiply(team, phase, rows, operation, weights, work):
             _activate(rows, out_RC[:, first : first + count], activation)
         unit = next_unit(team, phase, units)
     return phase + 1
+
+
+@njit(**OPTIONS)
+def score_listed(row, operation, listed_I, weights, work):
+    """Write the logits of the tokens `listed_I` of a row, in their order, to its first columns.
+
+    `operation` is that of the product with the output matrix. The logits are those of `multiply`, up to
+    rounding in fp32.
+    """
+    matrix = weights.matrices[operation[1]]
+    x_C, out_C = work.buffers[operation[2]][row], work.buffers[operation[3]][row]
+    inputs, bias, scale = matrix[INPUTS], matrix[BIAS], matrix[SCALE]
+    if scale < 0:
+        x_I = x_C[:inputs]
+        for i in range(len(listed_I)):
+            weights_I, total = weights.rows_VI[listed_I[i]], np.float32(0)
+            for j in range(len(x_I)):
+                total += x_I[j] * weights_I[j]
+            out_C[i] = total + weights.floats[bias + listed_I[i]]
+        return
+    scale_of_row = _round_row(x_C[:inputs], work.bytes_RC[row])
+    x, stride = work.bytes_RC[row].ctypes.data, weights.bytes_VI.shape[1]
+    for i in range(len(listed_I)):
+        token = listed_I[i]
+        whole = dot_bytes(x, weights.bytes_VI.ctypes.data + token * stride, stride // 64)
+        whole -= np.int32(OFFSET) * weights.sums[bias + token]
+        scale_of_token = weights.floats[scale + token] * scale_of_row
+        out_C[i] = np.float32(whole) * scale_of_token + weights.floats[bias + token]
 
 
 @njit(**OPTIONS)

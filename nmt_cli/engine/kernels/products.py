@@ -13,7 +13,7 @@ Axes: R rows, I inputs, O outputs of a block.
 
 from llvmlite import ir
 from llvmlite.binding import initialize_native_asmparser
-from numba import int64, types
+from numba import int32, int64, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
@@ -156,6 +156,23 @@ _byte_4, _byte_2, _byte_1 = (
     _tile(rows, vectors, True) for rows, vectors in ((4, 4 if WIDE else 1), (2, 4 if WIDE else 2), (1, 4))
 )
 OUTPUTS_4, OUTPUTS_2 = (BLOCK, BLOCK) if WIDE else (LANES, 2 * LANES)
+
+
+@intrinsic
+def dot_bytes(context, x, weights, steps):
+    """Return the sum of the products of two rows of bytes, as int32. A step is 64 bytes."""
+
+    def generate(context, builder, signature, arguments):
+        number = ir.IntType(32)
+        vector = ir.VectorType(number, LANES)
+        x, weights = (builder.inttoptr(at, vector.as_pointer()) for at in arguments[:2])
+        total = cgutils.alloca_once_value(builder, ir.Constant(vector, [0] * LANES))
+        with cgutils.for_range(builder, arguments[2]) as loop:
+            here = [builder.load(builder.gep(row, [loop.index]), align=1) for row in (x, weights)]
+            builder.store(_add_bytes(builder, builder.load(total), *here), total)
+        return _call(builder, f"llvm.vector.reduce.add.v{LANES}i32", number, builder.load(total))
+
+    return int32(int64, int64, int64), generate
 
 
 @njit(**OPTIONS)

@@ -27,6 +27,7 @@ from nmt_cli.engine.kernels.beams import (
 )
 from nmt_cli.engine.kernels.layers import (
     INPUT,
+    LOGITS,
     MIXED,
     WEIGHTS_TYPE,
     WIDE,
@@ -181,6 +182,8 @@ def _run_program(team, phase, task, weights, work, state):
     for number in range(len(task.program)):
         operation = task.program[number]
         kind = operation[0]
+        if kind == MULTIPLY and operation[3] == LOGITS and state.shortlists.shape[1]:
+            continue  # `rank_tokens` multiplies by the rows of a shortlist
         if kind == MULTIPLY:
             phase = multiply(team, phase, count, operation, weights, work)
         elif kind == ADD_UP:
@@ -215,7 +218,7 @@ def run(team, task, weights, work, rules, state):
         phase = _run_program(team, phase, task, weights, work, state)
         if encodes:
             return
-        phase = rank_tokens(team, phase, work, rules, state)
+        phase = rank_tokens(team, phase, task.program[-1], weights, work, rules, state)
         if take(team, phase, 1) >= 0:
             choose(work, rules, state)
             next_unit(team, phase, 1)

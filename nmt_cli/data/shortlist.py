@@ -1,0 +1,71 @@
+"""Learn the shortlist of a model from a dataset with alignments."""
+
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nmt_cli.data.dataset import LINK_BITS, TOKENIZERS, TRAIN, Dataset
+from nmt_cli.errors import UserError
+from nmt_cli.text.shortlist import Shortlist, shortlist_of
+from nmt_cli.text.tokenizers import Tokenizers, load_tokenizers
+
+FREQUENT = 100
+"""The number of frequent target tokens that every sentence may use. Many of them, such as articles, translate
+no source token in particular."""
+
+BEST = 50
+"""The maximum number of target tokens for a source token."""
+
+PAIRS_AT_ONCE = 100_000
+
+Numbers = NDArray[np.int64]
+
+
+def learned(dataset: Dataset, tokenizers: Tokenizers, model: Path) -> Shortlist:
+    """Return for each source token the target tokens that it is most often linked to in the training set.
+
+    `tokenizers` are those of the model in the folder `model`. Raise `UserError` if the dataset has others, or
+    no alignments.
+    """
+    split, entries = dataset.splits[TRAIN], len(tokenizers.target.vocabulary)
+    if load_tokenizers(dataset.folder / TOKENIZERS).fingerprint != tokenizers.fingerprint:
+        raise UserError(
+            f"{dataset.folder} has other subwords than {model}. "
+            f"Make one with nmt preprocess --reuse-tokenizer {model} --set corpus.align=true."
+        )
+    if split.links is None:
+        raise UserError(
+            f"{dataset.folder} has no alignments. Make it again with nmt preprocess --set corpus.align=true."
+        )
+    frequent, keys, counts = np.zeros(entries, np.int64), np.zeros(0, np.int64), np.zeros(0, np.int64)
+    for first in range(0, len(split), PAIRS_AT_ONCE):
+        end = min(first + PAIRS_AT_ONCE, len(split))
+        (source, of_source), (target, of_target), (links, of_links) = (
+            (one.tokens[one.offsets[first] : one.offsets[end]].astype(np.int64), one.offsets[first : end + 1])
+            for one in (split.source, split.target, split.links)
+        )
+        frequent += np.bincount(target, minlength=entries)
+        pair_of_link = np.repeat(np.arange(end - first), np.diff(of_links))
+        starts = ((of - of[0])[pair_of_link] for of in (of_source, of_target))
+        places = links & (1 << LINK_BITS) - 1, links >> LINK_BITS
+        linked = (side[at + start] for side, at, start in zip((source, target), places, starts, strict=True))
+        sources, targets = linked
+        keys, counts = _added(keys, counts, sources * entries + targets)
+    sources, targets = np.divmod(keys, entries)
+    order = np.lexsort((-counts, sources))
+    sources, targets = sources[order], targets[order]
+    # The first of each source token has rank 0.
+    ranks = np.arange(len(sources)) - np.searchsorted(sources, sources)
+    lists: list[list[int]] = [[] for _ in tokenizers.source.vocabulary.entries]
+    for token, other in zip(sources[ranks < BEST].tolist(), targets[ranks < BEST].tolist(), strict=True):
+        lists[token].append(other)
+    lists[tokenizers.source.vocabulary.end] += np.argsort(-frequent, kind="stable")[:FREQUENT].tolist()
+    return shortlist_of(lists, tokenizers.source.vocabulary, tokenizers.target.vocabulary)
+
+
+def _added(keys: Numbers, counts: Numbers, more: Numbers) -> tuple[Numbers, Numbers]:
+    """Return ascending keys and their counts, after counting each of `more` once."""
+    new, new_counts = np.unique(more, return_counts=True)
+    every, places = np.unique(np.concatenate([keys, new]), return_inverse=True)
+    return every, np.bincount(places, np.concatenate([counts, new_counts])).astype(np.int64)
