@@ -1,14 +1,13 @@
-"""Time the host's part of attention and of a step, with kernels that do nothing. No GPU is needed.
+"""Time the host's part of attention, of a step and of the loader, with kernels that do nothing. No GPU is
+needed.
 
 python -m recipes.benchmarks.gpu.host OUT.json [--repeats 300]
 """
 
 import json
-import statistics
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
-from functools import partial
+from collections.abc import Callable
+from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
@@ -24,8 +23,8 @@ from nmt_cli.attention.attention_options import Options
 from nmt_cli.attention.groups import Groups, grouped
 from nmt_cli.attention.projections import Heads
 from nmt_cli.data.batching.batch import Rounding
-from nmt_cli.data.batching.loader import Cut, Loader
-from nmt_cli.data.batching.schedule import Batches, GlobalBatch
+from nmt_cli.data.batching.loader import Cut, Loader, prepare
+from nmt_cli.data.batching.schedule import GlobalBatch
 from nmt_cli.data.dataset import Sentences, Split
 from nmt_cli.loss import chunked_loss, gpu_row_losses
 from nmt_cli.model.config import ModelConfig
@@ -54,7 +53,7 @@ def main(out: Path, repeats: int) -> None:
         measured["step_ms"] = {
             name: step(turns, compiled=name == "compiled") for name in ("eager", "compiled")
         }
-        measured["beside_the_loader"] = {f"{world} ranks": beside_the_loader(world) for world in (1, 8)}
+        measured["loader_ms"] = {f"{world} ranks": loader(world) for world in (1, 8)}
     print(json.dumps(measured, indent=1))
     out.write_text(json.dumps(measured, indent=1))
 
@@ -95,66 +94,37 @@ def attention(repeats: int) -> dict[str, float]:
 
 def step(repeats: int, *, compiled: bool) -> float:
     """Return milliseconds of a step of a narrow model with the layers of base: eager, or by Inductor's code
-    for a CPU, whose kernels do nothing either."""
+    for a CPU, whose kernels and matrix products do nothing either."""
     part = micro_batches(500, None, 97)[1]
     with as_on_a_gpu() as stack:
         if compiled:
             from torch._inductor import config
             from torch._inductor.async_compile import AsyncCompile
+            from torch._inductor.select_algorithm import extern_kernels
 
             stack.enter_context(patch.object(AsyncCompile, "cpp_pybinding", lambda *_, **__: lambda *_: None))
+            # oneDNN takes longer to start a product than a GPU's library.
+            for product in "mm", "addmm":
+                stack.enter_context(patch.object(extern_kernels, product, lambda *_, out, **__: out))
             stack.enter_context(config.patch({"cpp.simdlen": 1, "fx_graph_cache": False}))
         one = trainer(NARROW, 97, compiled, torch.device("cpu"))
         take = lambda: one.step(1, 1e-4, local_batch(part), cast(Loader, None))  # noqa: E731
         return round(1e3 * _best(take, repeats), 2)
 
 
-class _Sorted:
-    """Endless global batches of pairs with lengths as in WMT, as `Loader` reads them."""
-
-    def __init__(self, tokens: int) -> None:
-        pairs = wmt_like()[:100_000]
-        pairs = pairs[pairs.sum(1).argsort()]
-        words = np.random.default_rng(1).integers(4, 97, pairs.sum(), dtype=np.uint16)
-        sides = (Sentences(words, np.concatenate(([0], side.cumsum()))) for side in pairs.T)
-        self._split = Split("train", "train", *sides)
-        ends = pairs.max(1).cumsum().searchsorted(np.arange(1, 40) * tokens)
-        self._batches = [np.arange(*both) for both in pairwise(ends.tolist())]
-
-    def split(self, epoch: int) -> Split:
-        return self._split
-
-    def starting(self, epoch: int, number: int) -> Iterator[GlobalBatch]:
-        while True:
-            yield from (GlobalBatch(0, 0, pairs, 0) for pairs in self._batches)
-
-    def close(self) -> None:
-        pass
-
-
-def beside_the_loader(world: int, turns: int = 20, steps: int = 5) -> dict[str, float]:
-    """Return milliseconds of an eager step of rank 0 whose host never waits, with and without a loader that
-    prepares a batch of 25,000 tokens in each step. Both take turns. The fastest tenth counts, since other
-    processes only add."""
-    part = micro_batches(500, None, 97)[1]
+def loader(world: int) -> float:
+    """Return milliseconds that the thread of the loader computes for a batch of 25,000 tokens per side, with
+    lengths as in WMT, of which rank 0 of `world` gets its share. So long can it hold Python's lock, for which
+    the thread of the step may wait."""
+    pairs = wmt_like()[:100_000]
+    pairs = pairs[pairs.sum(1).argsort()]
+    words = np.random.default_rng(1).integers(4, 97, pairs.sum(), dtype=np.uint16)
+    split = Split("train", "train", *(Sentences(words, np.concatenate(([0], x.cumsum()))) for x in pairs.T))
+    ends = pairs.max(1).cumsum().searchsorted(np.arange(1, 40) * 25_000).tolist()
+    batches = [GlobalBatch(0, 0, np.arange(*both), 0) for both in pairwise(ends)]
     cut = Cut(0, world, 50_000, Rounding.of(25_000 // world))
-    times: dict[str, list[float]] = {"alone": [], "beside the loader": []}
-    with as_on_a_gpu():
-        one = trainer(NARROW, 97, device=torch.device("cpu"))
-        take = partial(one.step, 1, 1e-4, local_batch(part), cast(Loader, None))
-        take()
-        loader = Loader(cast(Batches, _Sorted(25_000)), cut, torch.device("cpu"))
-        with closing(loader):
-            for _ in range(turns):
-                for name, loads in (("beside the loader", True), ("alone", False)):
-                    time.sleep(0.5)  # until the loader has filled its queue
-                    for _ in range(steps):
-                        began = time.perf_counter()
-                        take()
-                        times[name].append(time.perf_counter() - began)
-                        if loads:
-                            next(loader)
-    return {name: round(1e3 * statistics.quantiles(each, n=10)[0], 2) for name, each in times.items()}
+    seconds = _best(lambda: [prepare(split, batch, cut) for batch in batches], 1)
+    return round(1e3 * seconds / len(batches), 2)
 
 
 def as_on_a_gpu() -> ExitStack:
