@@ -78,7 +78,7 @@ TYPES = (
 
 TUPLES = {
     "indices": Indices(*["*i32"] * len(Indices._fields)),
-    **dict.fromkeys(("q", "k", "v", "out", "d_out", "dq", "dk", "dv"), Strided("*bf16", "i32", "i32")),  # type: ignore[arg-type]
+    **dict.fromkeys(("q", "k", "v", "out", "d_out", "dq", "dk", "dv"), Strided("*bf16", "i32")),  # type: ignore[arg-type]
 }
 """Types of the arguments of attention that are named tuples."""
 
@@ -172,7 +172,8 @@ def _of_amd(assembly: str) -> Resources:
 def _of_nvidia(compiled: Any, instructions: bool) -> Resources:
     """Return the registers of a kernel, the bytes of its stack, and with `instructions` counts of them.
 
-    `wide reads` are reads of 16 bytes, and `of 2 bytes` accesses to 2 bytes, of the device's memory.
+    Each of the `instructions` counts once, also if a loop repeats it. `wide reads` are reads of 16 bytes, and
+    `of 2 bytes` accesses to 2 bytes, of the device's memory.
     """
     with tempfile.NamedTemporaryFile(suffix=".cubin") as binary:
         binary.write(compiled.asm["cubin"])
@@ -183,6 +184,7 @@ def _of_nvidia(compiled: Any, instructions: bool) -> Resources:
     usage = {name: int(value) for name, value in re.findall(r"(REG|STACK):(\d+)", dump)}
     found = {"registers": usage["REG"], "stack": usage["STACK"]}
     if instructions:
+        found["instructions"] = len(re.findall(r"/\*[0-9a-f]{4,}\*/ +[^/ ]", dump))
         accesses = re.findall(r"\b(?:LDG|LDGSTS|STG)\.[\w.]+", dump)
         found["wide reads"] = sum(name.startswith("LD") and ".128" in name for name in accesses)
         found["of 2 bytes"] = sum(".U16" in name for name in accesses)

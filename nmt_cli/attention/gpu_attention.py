@@ -148,7 +148,8 @@ def _attend(
     like = projections[0]
     out_THV, lse_TH = _outputs(like, heads)
     parts = _parts([_dense(x) for x in projections], heads)
-    given = {**parts, "out": _strided(out_THV), "lse": lse_TH, "indices": _indices(*batch), "seed": seed}
+    indices, out = _indices(*batch), Strided(out_THV, out_THV.stride(0))
+    given = {**parts, "out": out, "lse": lse_TH, "indices": indices, "seed": seed}
     tiles, blocks = _launches(batch[0], heads, (causal, window, drop), like)
     # Triton launches on the current device, whichever the tensors are on.
     with torch.cuda.device_of(like):
@@ -178,7 +179,8 @@ def _attend_backward(
     """
     gradients = [x.new_empty(x.shape) for x in projections]
     parts, d_parts = _parts([_dense(x) for x in projections], heads), _parts(gradients, heads)
-    given = {**parts, "lse": lse_TH, "d_out": _strided(_dense(d_out_THV))}
+    d_out = d_out_THV.contiguous()
+    given = {**parts, "lse": lse_TH, "d_out": Strided(d_out, d_out.stride(0))}
     given |= {"indices": _indices(*batch), "seed": seed}
     d_queries, d_keys = {"dq": d_parts["q"]}, {"dk": d_parts["k"], "dv": d_parts["v"]}
     tiles, blocks = _launches(batch[0], heads, (causal, window, drop), projections[0])
@@ -209,7 +211,7 @@ def _parts(projections: Sequence[Tensor], heads: Sequence[int]) -> dict[str, Str
         if column == matrix.shape[1]:
             matrix, column = next(matrices), 0
         part = matrix.narrow(1, column, number * width) if column else matrix
-        parts[name] = Strided(part, matrix.stride(0), width)
+        parts[name] = Strided(part, matrix.stride(0))
         column += number * width
     return parts
 
@@ -286,11 +288,6 @@ def constants(heads: Heads, options: Options) -> Launch:
         "DROPOUT": options.drop > 0,
         "enable_fp_fusion": True,
     }
-
-
-def _strided(x_THC: Tensor) -> Strided:
-    """Return a tensor with its strides. Its channels must be adjacent in memory, as after `_dense`."""
-    return Strided(x_THC, x_THC.stride(0), x_THC.stride(1))
 
 
 def _padded(width: int) -> int:

@@ -19,14 +19,11 @@ LOG2_E = tl.constexpr(1.4426950408889634)
 
 
 class Strided(NamedTuple):
-    """A tensor [tokens, heads, channels] whose channels are adjacent in memory."""
+    """A tensor [tokens, heads, channels]. A token's heads and their channels are adjacent in memory."""
 
     data: Any
     token: int
     """The stride from a token to the next."""
-
-    head: int
-    """The stride from a head to the next."""
 
 
 class Indices(NamedTuple):
@@ -62,7 +59,7 @@ def read(x, token, head, inside, WIDTH: tl.constexpr, PADDED: tl.constexpr):
     channels = tl.arange(0, PADDED)
     mask = inside[:, None] & (channels < WIDTH)[None, :]
     # int64, as large batches exceed 2^31.
-    offsets = token.to(tl.int64) * x.token + head.to(tl.int64) * x.head
+    offsets = token.to(tl.int64) * x.token + head.to(tl.int64) * WIDTH
     return tl.load(x.data + offsets[:, None] + channels[None, :], mask=mask, other=0.0)
 
 
@@ -70,7 +67,7 @@ def read(x, token, head, inside, WIDTH: tl.constexpr, PADDED: tl.constexpr):
 def write(x, token, head, inside, values, WIDTH: tl.constexpr, PADDED: tl.constexpr):
     """Write a tile to one head of the tokens numbered `token` of `x`, which is `Strided`, in its type.
 
-    Skip rows not `inside`, and columns from WIDTH on. Heads are WIDTH apart.
+    Skip rows not `inside`, and columns from WIDTH on.
     """
     channels = tl.arange(0, PADDED)
     mask = inside[:, None] & (channels < WIDTH)[None, :]
