@@ -21,8 +21,8 @@ def shortlist(model: Path, dataset: Path, quiet: bool) -> None:
     DATASET is a dataset with alignments (corpus.align=true) and the subwords of
     the model, such as the one that the model was trained on.
     """
-    from nmt_cli.checkpoints.finding import find_model
-    from nmt_cli.checkpoints.model_folder import SHORTLIST, TOKENIZERS, write_shortlist
+    from nmt_cli.checkpoints.finding import TOKENIZERS, find_model
+    from nmt_cli.checkpoints.model_folder import SHORTLIST, write_shortlist
     from nmt_cli.data.dataset import open_dataset
     from nmt_cli.data.shortlist import learned
     from nmt_cli.text.tokenizers import load_tokenizers
