@@ -14,6 +14,7 @@ from click.testing import CliRunner
 
 from recipes.benchmarks import lengths
 from recipes.benchmarks.gpu import report, step
+from recipes.benchmarks.gpu import search as timed_search
 from recipes.benchmarks.gpu.counts import attention, counts, search
 
 SCRIPT = Path(report.__file__).with_name("nine_minutes.sh")
@@ -84,11 +85,25 @@ def test_a_search_step_has_no_more_operations_than_recorded() -> None:
     assert step_counts["as on a GPU"]["operations"] <= 201 < step_counts["as on a CPU"]["operations"]
 
 
+@pytest.mark.slow
+def test_the_search_is_timed_on_the_lines_of_any_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("NMT_DATA", raising=False)
+    monkeypatch.setattr(timed_search, "ROWS", (8,))
+    out, lines = tmp_path / "search.json", ROOT / "tests" / "golden" / "corpus" / "valid.en"
+    arguments = [str(out), str(ROOT / "tests" / "golden" / "model"), "nmt", "--sentences", "6"]
+    result = CliRunner().invoke(timed_search.main, [*arguments, "--lines", str(lines)])
+    assert result.exit_code == 0, result.output
+    (run,) = json.loads(out.read_text())["runs"]
+    assert run["text"] == lines.name and run["sentences_per_second"] > 0
+
+
 STUBS = {
     "nvidia-smi": "echo H200, 580.1",
     # It writes what steps and ceilings write, to the argument that is a file of results.
     "python3": """case "$*" in *stuck*) sleep 60 ;; esac
-echo "ran $*"
+echo "ran $* with NMT_DATA=$NMT_DATA"
 for each; do case $each in *.json) echo '{}' > "$each" ;; esac; done""",
 }
 
@@ -102,6 +117,7 @@ def _stubs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         path.write_text(f"#!/usr/bin/env bash\n{script}\n")
         path.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+    monkeypatch.delenv("NMT_DATA", raising=False)
 
 
 @pytest.fixture
@@ -168,6 +184,8 @@ def test_a_call_fits_its_time_even_if_every_part_takes_all_of_its_own(
     printed, _ = dry_run(number)
     parts = re.findall(r"^## (.+), at most (\d+) s$", printed, re.MULTILINE)
     assert [name for name, _ in parts][:2] == ["wheels", first]
+    # There is no Multi30k on the machine, which NMT_DATA would name.
+    assert printed.count("with NMT_DATA=\n") >= len(parts) - 1, printed
     # Time is kept for the report and for packing.
     assert sum(int(most) for _, most in parts) <= seconds - 20
     assert printed.count(": status 0,") == len(parts), printed

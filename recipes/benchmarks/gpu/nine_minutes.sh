@@ -42,7 +42,7 @@ keep() { # RESULTS.tar ...
 
 setup() { # CALL SECONDS
     began=$SECONDS limit=${LIMIT:-$2}
-    export OUT=${OUT:-/tmp/out} results run NMT_DATA=$here
+    export OUT=${OUT:-/tmp/out} results run
     mkdir -p "$OUT" "$results"
     # Both calls and all parts share one cache of each compiler.
     export TORCHINDUCTOR_CACHE_DIR=/tmp/inductor TRITON_CACHE_DIR=/tmp/triton PYTHONPATH=/tmp/site:$PWD
@@ -110,7 +110,7 @@ call_2() {
     part wheels 20 bash -c wheels
     part "big, compiled" 90 "$python" -m $bench.gpu.step "$results/big-compiled.json" big compiled
     part "nmt translate" 30 bash -c translated
-    part search 40 "$python" -m $bench.gpu.search "$results/search-nmt.json" "$run" nmt
+    part search 40 "$python" -m $bench.gpu.search "$results/search-nmt.json" "$run" nmt --lines "$here/text/valid.en"
 }
 
 case ${1:-} in

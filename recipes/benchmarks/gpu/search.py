@@ -1,6 +1,6 @@
 """Time beam search from ids to ids with a trained model, ours or CTranslate2's.
 
-python -m recipes.benchmarks.gpu.search OUT.json MODEL nmt|ctranslate2     with NMT_DATA also on Multi30k
+python -m recipes.benchmarks.gpu.search OUT.json MODEL nmt|ctranslate2 [--lines TEXT]     else needs NMT_DATA
 """
 
 import importlib
@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Iterator
 from copy import deepcopy
 from functools import partial
-from os import environ
 from pathlib import Path
 from typing import Any
 
@@ -42,13 +41,18 @@ Translate = Callable[[Ids], list[int]]
 @click.argument("model", type=click.Path(path_type=Path, exists=True))
 @click.argument("kind", type=click.Choice(["nmt", "ctranslate2"]))
 @click.option("--sentences", default=3000, show_default=True, help="Sentences of each text.")
-def main(out: Path, model: Path, kind: str, sentences: int) -> None:
+@click.option("--lines", type=click.Path(path_type=Path, exists=True), help="Text, instead of Multi30k.")
+def main(out: Path, model: Path, kind: str, sentences: int, lines: Path | None) -> None:
     """Measure, and write OUT after each run."""
     read = read_model(find_model(model))
     tokenizers = read.identity.tokenizers
-    has_multi30k = Path(environ.get("NMT_DATA", ""), "multi30k").exists()
-    chosen = [*([multi30k(tokenizers, 1000)] if has_multi30k else []), wmt_like(tokenizers, 500)]
-    texts = {text.name: text.sources for text in chosen}
+    if lines:
+        source = tokenizers.source
+        ids = [source.encode(source.prepare(line)) for line in lines.read_text("utf-8").splitlines()]
+        texts = {lines.name: [source.vocabulary.ended(each) for each in ids]}
+    else:
+        chosen = multi30k(tokenizers, 1000), wmt_like(tokenizers, 500)
+        texts = {text.name: text.sources for text in chosen}
     result: dict[str, Any] = {"kind": kind, "runs": []}
     for name, translate in (ours if kind == "nmt" else ctranslate2)(read.transformer):
         for text, sources in texts.items():
