@@ -96,14 +96,14 @@ export here python
 
 call_1() {
     part wheels 20 bash -c wheels
-    part "nmt train" 180 bash -c "train 400"
-    part "nmt train, resumed with warm caches" 40 bash -c "train 420"
+    part "nmt train" 170 bash -c "train 400"
+    part "nmt train, resumed with warm caches" 55 bash -c "train 420"
     part check 60 "$python" -m $bench.gpu.step "$results/check.json" base check
     part "base, compiled" 45 "$python" -m $bench.gpu.step "$results/base-compiled.json" base compiled
     part "base, an eighth" 35 "$python" -m $bench.gpu.step "$results/base-eighth.json" base compiled --tokens 3125
     part attention 60 bash -c "for w in middle long; do $python -m $bench.attention wmt alike-\$w base | tee -a '$results/attention.md'; done"
     part ceilings 20 "$python" -m $bench.gpu.ceilings "$results/ceilings.json"
-    part "tests of kernels" 60 bash -c tests
+    part "tests of kernels" 55 bash -c tests
 }
 
 call_2() {
