@@ -18,6 +18,7 @@ from nmt_cli.interop.foreign import ImportOptions, write
 from nmt_cli.interop.importing import read
 from nmt_cli.interop.m2m100 import KNOWN
 from nmt_cli.text.tokenizers import load_tokenizers
+from tests.cli.conftest import Nmt, assert_one_line
 from tests.interop.conftest import (
     LANGUAGES,
     assert_found,
@@ -118,7 +119,9 @@ def test_an_import_without_languages_has_all_directions(pair: Pair, tmp_path: Pa
     assert len(assert_found(expected, translations(directed, LINES, 4))) > 4
 
 
-def test_a_model_without_a_usual_direction_asks_for_one(nllb: Path, tmp_path: Path) -> None:
+def test_a_model_without_a_usual_direction_asks_for_one(nllb: Path, tmp_path: Path, nmt: Nmt) -> None:
+    text = tmp_path / "text"
+    text.write_text("ab\n")
     write(read(str(nllb), ImportOptions()), tmp_path / "ours")
     with load(tmp_path / "ours", device="cpu", threads=1) as model:
         assert model.languages == ("mul", "mul") and len(model.directions) == 20
@@ -126,6 +129,8 @@ def test_a_model_without_a_usual_direction_asks_for_one(nllb: Path, tmp_path: Pa
         for method in refused:
             with pytest.raises(UserError, match=r"translates from ace_Arab, deu_Latn, .*Choose one of them"):
                 method([])
+        scored = nmt("score", "--model", tmp_path / "ours", "--source", text, text)
+        assert_one_line(scored, 1, "Import it again with --source-lang and --target-lang")
         by_two = model.translate(LINES, source="en", target="fr")
         assert by_two == model.direction("fra_Latn", "eng_Latn").translate(LINES) != LINES
 

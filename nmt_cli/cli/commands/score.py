@@ -22,6 +22,7 @@ from nmt_cli.cli.options import (
     typed_settings,
     with_settings,
 )
+from nmt_cli.errors import UserError
 from nmt_cli.scoring.config import Metric, ScoreConfig, Test
 
 if TYPE_CHECKING:
@@ -197,5 +198,8 @@ def _by_model(
 
     pairs = read_pairs(source, hypotheses)
     with load(model, precision="fp32", threads=1) as loaded:
+        if loaded.tokenizers.recipe.needs_direction:
+            remedy = "Import it again with --source-lang and --target-lang"
+            raise UserError(f"--model {model} translates between many languages. {remedy}.")
         scores, longest = loaded.token_scores(pairs), loaded.max_source_tokens
         show_pair_scores(with_perplexity(scores, loaded.tokenizers.source, longest, pairs), as_json, quiet)
