@@ -44,6 +44,9 @@ class Served:
         self.directions = recipe.own_languages.directions
         """All pairs of a source and a target language."""
 
+        self.is_plain = len(self.directions) == 1 or self.languages not in self.directions
+        """Whether the model translates from and into `languages` without a symbol that the server adds."""
+
         self.needs_direction = recipe.needs_direction
         """Whether a request must name both languages."""
 
@@ -109,9 +112,8 @@ class Leg(NamedTuple):
     def opened(self) -> Model:
         """Return the loaded model for the direction."""
         assert self.served.model
-        # The usual direction of a model may need no symbol.
-        usual = (self.source, self.target) == self.served.languages
-        return self.served.model if usual else self.served.model.direction(self.target, self.source)
+        plain = self.served.is_plain and (self.source, self.target) == self.served.languages
+        return self.served.model if plain else self.served.model.direction(self.target, self.source)
 
 
 class Models:

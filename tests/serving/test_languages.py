@@ -7,6 +7,7 @@ import asyncio
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from subprocess import Popen
 from urllib.error import HTTPError
@@ -19,6 +20,7 @@ from libretranslatepy import LibreTranslateAPI
 from nmt_cli.api import Model, load
 from nmt_cli.decoding.search.hypotheses import Sentence
 from nmt_cli.engine.search import EngineSearch
+from nmt_cli.serving.models import Served
 from tests.serving.conftest import SPLIT, Client, Serving, listening
 
 TEXT = "One dog."
@@ -112,6 +114,13 @@ def test_requests_for_several_languages_share_batches(
 
     assert client.runner.run(both()) == [[f"<2{one}> {line}" for line in lines] for one in ("fr", "de")]
     assert {symbols["<2fr>"], symbols["<2de>"]} in batches
+
+
+def test_a_usual_target_among_several_gets_its_symbol(tagged: Model, serving: Serving) -> None:
+    """A model may have been trained with --target-lang de and tags for German and French."""
+    recipe = replace(tagged.tokenizers.recipe, target_lang="de")
+    client = serving({"tagged": Served(recipe, tagged.__enter__, model=tagged)})
+    assert [translated(client, target) for target in ("de", "fr")] == ["<2de> One dog.", "<2fr> One dog."]
 
 
 @pytest.fixture(scope="module")
