@@ -59,6 +59,15 @@ def test_lines_become_the_ids_that_their_tokeniser_gives(pair: Pair) -> None:
     assert ids == tokenized(folder, LINES)
 
 
+@pytest.mark.parametrize("language", ["fra", "deu"])
+def test_a_language_is_the_code_before_the_line(pair: Pair, language: str) -> None:
+    """The ids are those of the line with its code by transformers."""
+    folder, _, ours = pair
+    source = ours.identity.tokenizers.directed("en", {"fra": "fr", "deu": "de"}[language]).source
+    ids = [source.vocabulary.ended(source.encode(source.prepare(line))) for line in LINES[:12]]
+    assert ids == tokenized(folder, [f">>{language}<< {line}" for line in LINES[:12]])
+
+
 def test_any_ids_become_the_text_that_their_tokeniser_gives(pair: Pair) -> None:
     """If both sides share a vocabulary, ids include subwords of the source's model."""
     folder, _, ours = pair
