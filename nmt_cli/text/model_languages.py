@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from nmt_cli.errors import UserError
+from nmt_cli.errors import UserError, shortened
 from nmt_cli.language import iso_code, language_in, nearest_language
 
 MANY = "mul"
@@ -90,17 +90,19 @@ class ModelLanguages:
 
 
 def _chosen(name: str | None, known: Mapping[str, str], usual: str, word: str) -> str:
-    """Return the name of a language in `known`. `word` is "from" or "into", for errors."""
+    """Return the name of a language in `known`, given its name or symbol. `word` is "from" or "into", for
+    errors."""
     if name is None:
         if found := language_in(known, usual) or (next(iter(known)) if len(known) == 1 else None):
             return found
         raise UserError(f"the model translates {word} {listed(known)}. Choose one of them.")
-    if found := language_in(known, name):
+    of_symbol = next((own for own, symbol in known.items() if symbol and symbol == name), None)
+    if found := of_symbol or language_in(known, name):
         return found
     if word == "from" and known.get(MANY) == "":  # it reads languages that are not recorded
         return name
     offered = nearest_language(name, known) or f"it has {listed(known)}."
-    raise UserError(f"the model does not translate {word} {name}: {offered}")
+    raise UserError(f"the model does not translate {word} {shortened(name)}: {offered}")
 
 
 def listed(names: Iterable[str]) -> str:

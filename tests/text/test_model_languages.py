@@ -77,7 +77,7 @@ def test_symbols_name_languages(
 def test_a_tag_is_put_before_the_source() -> None:
     made = tokenizers(TAGS)
     assert begins(made, None, "fr") == begins(made, "en", "FRA") == ("<2fr> ab", "ab")
-    assert begins(made, "en", "es") == ("<2es> ab", "ab")
+    assert begins(made, "en", "es") == begins(made, "en", "<2es>") == ("<2es> ab", "ab")
     assert begins(made, "en", "es", "<2de> ab") == ("<2de> ab", "<2de> ab")
     assert made.source.prepare("ab") == "ab"
     assert made.directed(None, "fr").source.encode("") == []

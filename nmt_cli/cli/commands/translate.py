@@ -23,6 +23,7 @@ from nmt_cli.cli.options import (
     chosen,
     common,
     device_options,
+    not_empty,
     own_defaults,
     printer,
     setting_option,
@@ -67,8 +68,8 @@ LONGEST_HELD = 1 << 26
 @setting_option("search.beam", "--beam", type=int, metavar="N")
 @setting_option("search.length_penalty", "--length-penalty", type=float, metavar="X")
 @setting_option("search.n_best", "--n-best", type=int, metavar="N")
-@click.option("--source-lang", help="Source language of a model of several.")
-@click.option("--target-lang", help="Target language of a model of several.")
+@click.option("--source-lang", callback=not_empty, help="Source language of a model of several.")
+@click.option("--target-lang", callback=not_empty, help="Target language of a model of several.")
 @device_options
 @click.option(
     "--input",

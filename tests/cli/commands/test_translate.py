@@ -89,6 +89,10 @@ def test_an_unknown_language_is_refused_before_the_model_is_loaded(
     assert_one_line(result, 1, message)
 
 
+def test_an_empty_language_is_refused(run: Nmt) -> None:
+    assert_one_line(run("--target-lang", ""), 2, "--target-lang")
+
+
 def test_a_model_of_one_pair_takes_its_languages(run: Nmt) -> None:
     assert run("--source-lang", "en-GB", "--target-lang", "deu", "--quiet").stdout == "abc\nde\n"
 
