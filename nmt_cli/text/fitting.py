@@ -1,5 +1,6 @@
 """Fitting of tokenisers to texts and languages: SentencePiece models and vocabularies that grow or shrink."""
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -9,7 +10,7 @@ from nmt_cli.text.subword_models.fitting import grown, trimmed, with_new_pieces
 from nmt_cli.text.subword_models.model_file import DEFINED
 from nmt_cli.text.subword_models.pieces import Pieces
 from nmt_cli.text.tokenizer import SIDES, Side, Tokenizer, prepared
-from nmt_cli.text.tokenizers import Recipe, Tokenizers, numbered_tokenizers, without_symbols
+from nmt_cli.text.tokenizers import DESCRIPTION, Recipe, Tokenizers, numbered_tokenizers, without_symbols
 from nmt_cli.text.vocabulary import MULTIPLE, Vocabulary
 
 
@@ -54,6 +55,11 @@ def fitted(
     names = recipe.model_names()
     for side in SIDES:
         _refuse_fixed(old.side(side), recipe.kind)
+    if any(json.loads(old.files[DESCRIPTION])["too_rare"].values()):
+        raise UserError(
+            "the vocabulary splits rare pieces (tokenizer.min_count of an older version), so it cannot be "
+            "changed. Omit the option, or train with a new vocabulary (nmt train --init-from)."
+        )
     models: dict[str, Pieces] = {}
     for name in dict.fromkeys(names.values()):
         sides = [side for side in SIDES if names[side] == name]
@@ -138,8 +144,8 @@ def _fitted_vocabulary(
     ]
     # Toolkits number language codes and the mask token after all pieces.
     last = max((i for i in kept if vocabulary.entries[i] in pieces), default=0)
-    tail = [i for i in kept if i > last or vocabulary.entries[i] in symbols]
-    head = [i for i in kept if i not in {*tail}]
+    in_tail = [i > last or vocabulary.entries[i] in symbols for i in kept]
+    head, tail = ([i for i, late in zip(kept, in_tail, strict=True) if late == one] for one in (False, True))
     has_codes = recipe.joint or any(code in vocabulary.entries for code in changes.added.values())
     taken = {*vocabulary.entries, *changes.added}
     new = [piece for piece in pieces if piece not in taken]
