@@ -185,7 +185,8 @@ def translate(folder: Path, lines: list[str]) -> list[str]:
     fails."""
     # Isolated, since the folder of the program has a module of the name bergamot too: this one.
     command = [str(engine()), "-I", str(ENGINE), str(folder / SETTINGS)]
-    done = subprocess.run(command, input="\n".join(lines), capture_output=True, text=True)
+    text = "".join(f"{line}\n" for line in lines)
+    done = subprocess.run(command, input=text, capture_output=True, encoding="utf-8")
     if done.returncode:
         reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
         raise UserError(f"{NAME} ended with exit status {done.returncode}: {reason}")

@@ -21,6 +21,7 @@ found.loader.exec_module(bergamot)
 
 service = bergamot.Service(bergamot.ServiceConfig(numWorkers=1))
 model = service.modelFromConfigPath(sys.argv[1])
-for line in sys.stdin.read().split("\n"):  # one by one: Bergamot's limit of length is that of a batch
-    (response,) = service.translate(model, bergamot.VectorString([line]), bergamot.ResponseOptions())
-    print(response.target.text)
+for line in sys.stdin.buffer:  # one by one: Bergamot's limit of length is that of a batch
+    source = bergamot.VectorString([line.decode().rstrip("\n")])
+    (response,) = service.translate(model, source, bergamot.ResponseOptions())
+    sys.stdout.buffer.write(f"{response.target.text}\n".encode())

@@ -294,7 +294,7 @@ def test_a_check_compares_with_the_bergamot_in_path(
     (tmp_path / "source.txt").write_text("one\n\nthree words here\n")
     command = ["export", tmp_path / "ours", "--format", "bergamot", "--precision", "int8"]
     source = ["--source", tmp_path / "source.txt"]
-    install(tmp_path, 'test -f "$3" && sed "s/^/theirs: /" && echo')
+    install(tmp_path, 'test -f "$3" && sed "s/^/theirs: /"')
     result = nmt(*command, "--check", *source, "--out", tmp_path / "int8")
     assert result.returncode == 0, result.stderr
     assert result.stdout.startswith("3 of 3 lines differ; BLEU against nmt in int8: ")
