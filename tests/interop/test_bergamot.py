@@ -16,7 +16,7 @@ import pytest
 
 from nmt_cli.api import SearchConfig, TranslateConfig, load
 from nmt_cli.checkpoints.finding import own_search
-from nmt_cli.checkpoints.model_folder import LoadedModel, read_model, weights
+from nmt_cli.checkpoints.model_folder import LoadedModel, read_model, weights, write_shortlist
 from nmt_cli.errors import UserError
 from nmt_cli.interop import bergamot, marian
 from nmt_cli.interop.conventions import made_up
@@ -24,6 +24,7 @@ from nmt_cli.interop.exporting import export
 from nmt_cli.interop.foreign import ImportOptions, write
 from nmt_cli.interop.importing import read
 from nmt_cli.model.config import ModelConfig
+from nmt_cli.text.shortlist import shortlist_of
 from nmt_cli.text.tokenizers import Tokenizers
 from tests.interop.conftest import assert_equal_tensors, assert_refused
 from tests.interop.test_exporting import random_model
@@ -300,6 +301,12 @@ def test_a_check_compares_with_the_bergamot_in_path(
     assert result.stdout.startswith("3 of 3 lines differ; BLEU against nmt in int8: ")
     assert "\n  bergamot: theirs: one\n" in result.stdout
     assert "\n  bergamot: theirs: three words here\n" in result.stdout
+    # An export has no shortlist, so ours is not used either.
+    sides = student.identity.tokenizers.source.vocabulary, student.identity.tokenizers.target.vocabulary
+    write_shortlist(
+        tmp_path / "ours", shortlist_of([[]] * len(sides[0]), *sides), student.identity.tokenizers
+    )
+    assert nmt(*command, "--check", *source, "--out", tmp_path / "short").stdout == result.stdout
     install(tmp_path, "echo The model is damaged >&2; exit 3")
     result = nmt(*command, "--check", "--out", tmp_path / "again")
     assert result.returncode == 1
