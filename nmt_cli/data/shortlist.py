@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from nmt_cli.data.dataset import LINK_BITS, TOKENIZERS, TRAIN, Dataset
 from nmt_cli.errors import UserError
-from nmt_cli.text.shortlist import Shortlist, shortlist_of
+from nmt_cli.text.shortlist import Shortlist, shortlist_of, with_copies
 from nmt_cli.text.tokenizers import Tokenizers, load_tokenizers
 
 FREQUENT = 100
@@ -61,7 +61,7 @@ def learned(dataset: Dataset, tokenizers: Tokenizers, model: Path) -> Shortlist:
     for token, other in zip(sources[ranks < BEST].tolist(), targets[ranks < BEST].tolist(), strict=True):
         lists[token].append(other)
     lists[tokenizers.source.vocabulary.end] += np.argsort(-frequent, kind="stable")[:FREQUENT].tolist()
-    return shortlist_of(lists, tokenizers.source.vocabulary, tokenizers.target.vocabulary)
+    return shortlist_of(with_copies(lists, tokenizers.source.vocabulary, tokenizers.target.vocabulary))
 
 
 def _added(keys: Numbers, counts: Numbers, more: Numbers) -> tuple[Numbers, Numbers]:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from nmt_cli.checkpoints.model_folder import LoadedModel
 from nmt_cli.errors import UserError
-from nmt_cli.interop import conventions, marian, marian_binary
+from nmt_cli.interop import conventions, marian, marian_binary, shortlists
 from nmt_cli.interop.weights import correspondences
 from nmt_cli.language import without_region
 from nmt_cli.model.transformer import Transformer
@@ -60,9 +60,20 @@ max-length-factor: 2.0
 mini-batch-words: 1024
 workspace: 128
 skip-cost: true
-alignment: soft
+{shortlist}alignment: soft
 gemm-precision: {precision}
 """
+
+SHORTLIST_TEXT = """shortlist:
+  - lex.{pair}.s2t.bin
+  - false
+"""
+"""The second item says not to check the file."""
+
+NO_SHORTLIST = (
+    "there is no lexical shortlist: Bergamot scores the whole vocabulary, which is slower. "
+    "nmt shortlist makes one"
+)
 
 
 def losses(model: LoadedModel) -> list[str]:
@@ -81,7 +92,7 @@ def losses(model: LoadedModel) -> list[str]:
 def write(model: LoadedModel, folder: Path, precision: Precision) -> list[str]:
     """Write weights, vocabularies, settings, and a description for translateLocally into `folder`.
 
-    Return a note that there is no shortlist. Raise `UserError` for int8 if a size of the model is not a
+    Return a note if there is no shortlist. Raise `UserError` for int8 if a size of the model is not a
     multiple of `INPUTS`.
     """
     config, recipe = model.identity.config, model.identity.tokenizers.recipe
@@ -103,13 +114,19 @@ def write(model: LoadedModel, folder: Path, precision: Precision) -> list[str]:
         items |= {name: marian_binary.rounded(item) for name, item in matrices.items()} | _scales(model)
     weights = weights.format(pair=pair)
     marian_binary.write(folder / weights, items)
-    settings = SETTINGS_TEXT.format(weights=weights, source=files[0], target=files[1], precision=products)
+    shortlist = ""
+    if model.shortlist:
+        (folder / f"lex.{pair}.s2t.bin").write_bytes(shortlists.marian_file(model.shortlist, rows))
+        shortlist = SHORTLIST_TEXT.format(pair=pair)
+    settings = SETTINGS_TEXT.format(
+        weights=weights, source=files[0], target=files[1], shortlist=shortlist, precision=products
+    )
     (folder / SETTINGS).write_text(settings, encoding="utf-8")
     name = f"{recipe.source_lang}-{recipe.target_lang}"
     described = {"modelName": name, "shortName": name, "type": "nmt", "version": 1, "API": 1}
     described |= {"src": recipe.source_lang, "trg": recipe.target_lang}
     (folder / "model_info.json").write_text(json.dumps(described, indent=1), encoding="utf-8")
-    return ["there is no lexical shortlist: Bergamot scores the whole vocabulary, which is slower"]
+    return [] if model.shortlist else [NO_SHORTLIST]
 
 
 def _scales(model: LoadedModel) -> dict[str, Any]:

@@ -29,6 +29,7 @@ from nmt_cli.interop.ctranslate2_text import (
 from nmt_cli.interop.foreign import POSITIONS, Activation, Foreign, ImportOptions
 from nmt_cli.interop.foreign_settings import ForeignSettings, read_settings_if_any
 from nmt_cli.interop.huggingface import POSITIONS_NOTE
+from nmt_cli.interop.shortlists import read_vmap
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.embedding import sinusoids
 from nmt_cli.model.self_positions import FARTHEST
@@ -37,7 +38,7 @@ from nmt_cli.runtime.devices import Precision
 from nmt_cli.text.model_languages import MANY
 from nmt_cli.text.tokenizer import SIDES
 
-WEIGHTS, CONFIG = "model.bin", "config.json"
+WEIGHTS, CONFIG, VMAP = "model.bin", "config.json", "vmap.txt"
 REVISIONS = range(2, 8)
 """Revisions of the specification with the names in `IN_LAYER`. CTranslate2 writes 7."""
 
@@ -171,7 +172,10 @@ def read_model(
     imported = weights.import_tensors(tensors, str(where), config, tokenizers, alternating=alternating)
     notes = [POSITIONS_NOTE] if zeros and config.positions == "sinusoidal" else []
     notes += [m2m100.NOTE.format(len(codes))] if codes else []
-    return Foreign(kind, config, tokenizers, imported, search, min(LONGEST, config.limit or LONGEST), notes)
+    longest = min(LONGEST, config.limit or LONGEST)
+    vmap = folder / VMAP
+    shortlist = read_vmap(vmap, tokenizers) if vmap.is_file() else None
+    return Foreign(kind, config, tokenizers, imported, search, longest, notes, shortlist=shortlist)
 
 
 def _flags(variables: Mapping[str, Tensor], where: str) -> ForeignSettings:

@@ -111,7 +111,8 @@ def fit(foreign: Foreign, wishes: Wishes, options: ImportOptions) -> tuple[Forei
     tensors, _ = fitted_rows(foreign.tensors, old, new, starts)
     counts = [f" {len(one.recipe.own_languages.targets)} languages" for one in (old, new)]
     notes = [note.replace(counts[0], counts[1]) for note in foreign.notes]
-    result = replace(foreign, tokenizers=new, tensors=tensors, notes=notes)
+    # A shortlist of the old vocabulary has other ids.
+    result = replace(foreign, tokenizers=new, tensors=tensors, notes=notes, shortlist=None)
     return result, _compared(foreign, result, texts)
 
 

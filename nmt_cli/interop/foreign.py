@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from torch import Tensor
 
-from nmt_cli.checkpoints.model_folder import Identity, write_model
+from nmt_cli.checkpoints.model_folder import Identity, write_model, write_shortlist
 from nmt_cli.errors import UserError
 from nmt_cli.language import language_in, nearest_language
 from nmt_cli.model.config import ModelConfig
@@ -19,6 +19,7 @@ from nmt_cli.runtime.atomic import check_writable, folder_written_whole, refuse_
 from nmt_cli.setting_values import toml_literal
 from nmt_cli.text.config import TextConfig
 from nmt_cli.text.model_languages import MANY, TAG, ModelLanguages, listed
+from nmt_cli.text.shortlist import Shortlist
 from nmt_cli.text.tokenizer import Side
 from nmt_cli.text.tokenizers import Recipe, Tokenizers, numbered_tokenizers
 from nmt_cli.text.vocabulary import Vocabulary
@@ -112,6 +113,8 @@ class Foreign:
 
     trained_on: Mapping[str, Any] = field(default_factory=dict)
     """Training record of a model that nmt exported."""
+
+    shortlist: Shortlist | None = None
 
 
 def of_pieces(languages: tuple[str, str]) -> Recipe:
@@ -213,4 +216,6 @@ def write(foreign: Foreign, out: Path) -> None:
     lines = [f"{name} = {toml_literal(value)}\n" for name, value in settings.items()]
     with folder_written_whole(out) as folder:
         write_model(folder, identity, foreign.tensors, origin)
+        if foreign.shortlist:
+            write_shortlist(folder, foreign.shortlist, foreign.tokenizers)
         (folder / TRAINING).write_text("".join([TRAINING_HEAD, *lines]), encoding="utf-8")

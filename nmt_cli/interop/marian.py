@@ -20,7 +20,7 @@ from torch.nn import functional
 from nmt_cli.checkpoints.foreign_kinds import is_marian_binary
 from nmt_cli.checkpoints.model_folder import LoadedModel, weights
 from nmt_cli.errors import UserError
-from nmt_cli.interop import conventions, marian_binary, marian_yaml
+from nmt_cli.interop import conventions, marian_binary, marian_yaml, shortlists
 from nmt_cli.interop.foreign import (
     POSITIONS,
     Activation,
@@ -68,7 +68,7 @@ BROWSER: Mapping[str, Any] = {"beam-size": 1, "normalize": 1.0, "max-length-fact
 LANGUAGES = re.compile(r"model\.([a-z]{2})([a-z]{2})\..*bin")
 """Source and target language in the name of a `.bin`."""
 
-SHORTLIST_NOTE = "{} is left out: nmt scores the whole vocabulary, so a few translations may differ"
+SHORTLIST_NOTE = "{} is left out: nmt reads only binary shortlists, so it scores the whole vocabulary"
 OPTIMIZER = ".optimizer.npz"
 EPSILON = 1e-6
 NEEDED = re.compile(r"[^/\\]+\.(?:npz(?<!\.optimizer\.npz)|yml|yaml|spm)")
@@ -161,8 +161,17 @@ def _read(path: Path, options: ImportOptions) -> Foreign:
         spms[side] = read_spm(listed if listed.suffix == ".spm" else file.with_name(f"{side}.spm"))
     tokenizers = foreign_tokenizers(of_pieces(languages), spms, sides)
     imported = import_tensors(tensors, str(file), config, tokenizers)
-    notes = [SHORTLIST_NOTE.format(one.name) for one in sorted(file.parent.glob("lex.*")) if binary]
-    return Foreign("Marian", config, tokenizers, imported, _search(decoder), notes=notes)
+    lexicons = sorted(file.parent.glob("lex.*")) if binary else []
+    shortlist = next(filter(shortlists.is_marian_shortlist, lexicons), None)
+    return Foreign(
+        "Marian",
+        config,
+        tokenizers,
+        imported,
+        _search(decoder),
+        notes=[SHORTLIST_NOTE.format(one.name) for one in lexicons if not shortlist],
+        shortlist=shortlists.read_marian(shortlist, tokenizers) if shortlist else None,
+    )
 
 
 def _weights(path: Path) -> Path:

@@ -5,7 +5,7 @@ tokens and of its end token. So the list of the end token has the tokens that ev
 shortlist of a sentence does not depend on other sentences that are translated at the same time.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -43,15 +43,18 @@ class Shortlist:
         return self.targets[self.offsets[token] : self.offsets[token + 1]]
 
 
-def shortlist_of(lists: Sequence[Iterable[int]], source: Vocabulary, target: Vocabulary) -> Shortlist:
-    """Return the shortlist with a list for each source token.
+def shortlist_of(lists: Iterable[Iterable[int]]) -> Shortlist:
+    """Return the shortlist with a list for each source token."""
+    ascending = [sorted({*own}) for own in lists]
+    offsets = np.cumsum([0, *map(len, ascending)], dtype=np.int64)
+    return Shortlist(offsets, np.array([token for own in ascending for token in own], np.int32))
 
-    A list also gets the target token with the same text, so that names and numbers can be copied.
-    """
+
+def with_copies(
+    lists: Iterable[Iterable[int]], source: Vocabulary, target: Vocabulary
+) -> Iterator[Iterable[int]]:
+    """Add to the list of each source token the target token with the same text, so that names and numbers can
+    be copied."""
     same = {text: token for token, text in enumerate(target.entries) if text}
-    complete = [
-        sorted({*own, *([same[text]] if text in same else [])})
-        for own, text in zip(lists, source.entries, strict=True)
-    ]
-    offsets = np.cumsum([0, *map(len, complete)], dtype=np.int64)
-    return Shortlist(offsets, np.array([token for own in complete for token in own], np.int32))
+    for own, text in zip(lists, source.entries, strict=True):
+        yield [*own, same[text]] if text in same else own

@@ -277,7 +277,7 @@ def shortlist(folder: Path, identity: Identity) -> Shortlist:
     """The shortlist of the model in `folder`. Each token lists itself and the tokens 1 and 2."""
     tokenizers = identity.tokenizers
     count = len(tokenizers.source.vocabulary)
-    shortlist = shortlist_of([[1, 2]] * count, tokenizers.source.vocabulary, tokenizers.target.vocabulary)
+    shortlist = shortlist_of([1, 2, token] for token in range(count))
     write_shortlist(folder, shortlist, tokenizers)
     return shortlist
 

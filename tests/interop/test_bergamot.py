@@ -1,6 +1,7 @@
 """Bergamot's models: the bytes of a file, the way there and back, damaged files, and Bergamot itself."""
 
 import os
+import random
 import shutil
 import struct
 import tracemalloc
@@ -24,7 +25,7 @@ from nmt_cli.interop.exporting import export
 from nmt_cli.interop.foreign import ImportOptions, write
 from nmt_cli.interop.importing import read
 from nmt_cli.model.config import ModelConfig
-from nmt_cli.text.shortlist import shortlist_of
+from nmt_cli.text.shortlist import shortlist_of, with_copies
 from nmt_cli.text.tokenizers import Tokenizers
 from tests.interop.conftest import assert_equal_tensors, assert_refused
 from tests.interop.test_exporting import random_model
@@ -174,22 +175,74 @@ def test_unused_entries_fill_the_vocabulary_up_to_a_multiple_of_8(
     assert b"  - 64\n  - 64\n" in bytes(padded["special:model.yml"])
 
 
-def test_a_shortlist_and_other_settings_beside_a_model_are_reported_and_used(
+def listing(model: LoadedModel) -> LoadedModel:
+    """Return a model with a random shortlist: one to five target tokens for each source token."""
+    draws, tokenizers = random.Random(1), model.identity.tokenizers
+    source, target = tokenizers.source.vocabulary, tokenizers.target.vocabulary
+    lists = (draws.sample(range(len(target)), draws.randint(1, 5)) for _ in source.entries)
+    every = with_copies(lists, source, target) if tokenizers.recipe.joint else lists
+    return replace(model, shortlist=shortlist_of(every))
+
+
+def test_a_shortlist_comes_back_and_settings_beside_a_model_are_used(
     student: LoadedModel, tmp_path: Path, nmt: Callable[..., CompletedProcess[str]]
 ) -> None:
-    export(student, "bergamot", tmp_path / "theirs", "int8")
-    (tmp_path / "theirs" / "lex.50.50.ende.s2t.bin").write_bytes(
-        bytes.fromhex("f5173401d5481af1") + bytes(64)
-    )
+    student = listing(student)
+    assert export(student, "bergamot", tmp_path / "theirs", "int8") == []
     settings = tmp_path / "theirs" / "config.intgemm8bitalpha.yml"
+    assert "shortlist:\n  - lex.ende.s2t.bin\n  - false\n" in settings.read_text()
     settings.write_text(settings.read_text().replace("beam-size: 1", "beam-size: 3"))
     result = nmt("import", tmp_path / "theirs", "--out", tmp_path / "back")
     assert result.returncode == 0, result.stderr
     assert "Marian, en-de" in result.stderr
     assert "beam 3, length_rule power, length_penalty 1.0, cap_ratio 2.0" in result.stderr
-    assert "note: lex.50.50.ende.s2t.bin is left out: nmt scores the whole vocabulary" in result.stderr
+    back = read_model(tmp_path / "back").shortlist
+    assert student.shortlist and back
+    numpy.testing.assert_array_equal(back.offsets, student.shortlist.offsets)
+    numpy.testing.assert_array_equal(back.targets, student.shortlist.targets)
     (tmp_path / "theirs" / INT8_NAME).rename(tmp_path / "theirs" / "model.bin")
     assert_refused(tmp_path / "theirs", "does not record its languages")
+
+
+def test_the_first_tokens_of_a_shortlist_are_for_every_sentence(student: LoadedModel, tmp_path: Path) -> None:
+    export(student, "bergamot", tmp_path / "theirs")
+    entries = len(student.identity.tokenizers.source.vocabulary)
+    numbers = [0xF11A48D5013417F5, 0, 7, 1, entries + 1, 2]
+    offsets = [0, *[1] * (entries - 1), 2]  # the first source token and the last have a list
+    lex = tmp_path / "theirs" / "lex.50.50.ende.s2t.bin"
+    lex.write_bytes(struct.pack(f"<{6 + len(offsets)}Q2I", *numbers, *offsets, 9, 8))
+    shortlist = read(str(tmp_path / "theirs"), ImportOptions()).shortlist
+    end = student.identity.tokenizers.source.vocabulary.end
+    assert shortlist
+    assert {*range(7)} <= {*shortlist.list_of(end).tolist()}
+    assert shortlist.list_of(entries - 1).tolist() in ([8], sorted({8, entries - 1}))
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        [],
+        [0, 0, 1, 1],  # cut
+        [0, 0, 1, 1, 4, 1, 0, 1, 0, 1],  # offsets that descend
+        [0, 0, 1, 1, 3, 9, 0, 1, 2],  # fewer tokens than offsets
+        [0, 0, 1, 1, 3, 1, 0, 1, 1, 10**6],  # a token that does not exist
+        [0, 0, 10**6, 1, 3, 1, 0, 1, 1, 1],  # more frequent tokens than the vocabulary
+    ],
+)
+def test_a_damaged_shortlist_is_refused(student: LoadedModel, tmp_path: Path, numbers: list[int]) -> None:
+    export(student, "bergamot", tmp_path / "theirs")
+    content = struct.pack(f"<{len(numbers)}Q", *numbers)
+    (tmp_path / "theirs" / "lex.ende.s2t.bin").write_bytes(struct.pack("<Q", 0xF11A48D5013417F5) + content)
+    assert_refused(tmp_path / "theirs", "lex.ende.s2t.bin is damaged, or belongs to another model")
+
+
+def test_a_shortlist_in_text_is_left_out_with_a_note(student: LoadedModel, tmp_path: Path) -> None:
+    export(student, "bergamot", tmp_path / "theirs")
+    (tmp_path / "theirs" / "lex.s2t").write_text("der the 0.5\n")
+    notes = read(str(tmp_path / "theirs"), ImportOptions()).notes
+    assert notes == [
+        "lex.s2t is left out: nmt reads only binary shortlists, so it scores the whole vocabulary"
+    ]
 
 
 def test_a_size_that_int8_products_cannot_have_is_refused(
@@ -333,3 +386,23 @@ def test_bergamot_itself_translates_alike(model: LoadedModel, tmp_path: Path) ->
     assert sum(map(str.__eq__, exact, ours)) >= 196
     first_words = [[line.split()[:1] for line in lines] for lines in (rounded, ours)]
     assert sum(map(list.__eq__, *first_words)) >= 120
+
+
+@pytest.mark.slow
+@NEEDS_BERGAMOT
+def test_bergamot_itself_uses_the_shortlist(student: LoadedModel, tmp_path: Path) -> None:
+    """Bergamot fills shortlists up to a multiple of 8 tokens, so a few translations differ."""
+    student = listing(student)
+    assert student.shortlist
+    write_shortlist(tmp_path / "ours", student.shortlist, student.identity.tokenizers)
+    export(student, "bergamot", tmp_path / "theirs")
+    found = {}
+    for shortlist in (True, False):
+        search = SearchConfig(**bergamot.SEARCH, shortlist=shortlist)
+        with load(tmp_path / "ours", device="cpu", config=TranslateConfig(search=search)) as loaded:
+            lines = [line.strip() for line in made_up(loaded.tokenizers.source, 200)]
+            found[shortlist] = dict(zip(lines, loaded.translate(lines), strict=True))
+    lines = [line for line in lines if found[True][line]]
+    theirs = by_bergamot(tmp_path / "theirs", lines)
+    alike = {key: sum(map(str.__eq__, theirs, map(ours.get, lines))) for key, ours in found.items()}
+    assert alike[True] >= 0.7 * len(lines) > 2 * alike[False]

@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import random
 import shutil
 import struct
 import tempfile
@@ -173,14 +174,16 @@ def model(
     return folder
 
 
-def theirs(folder: Path, beam: int, ended: bool) -> dict[str, str]:
+def theirs(folder: Path, beam: int, ended: bool, use_vmap: bool = False) -> dict[str, str]:
     """Return CTranslate2's translations of those of `LINES` whose translations end before `CAP`. Sources have
     an end token if `ended`."""
     translator = ctranslate2.Translator(str(folder), compute_type="float32", intra_threads=1)
     encode = sentencepiece.SentencePieceProcessor(model_file=str(folder / "source.spm")).encode
     tokens = [encode(line, out_type=str) + ["</s>"] * ended for line in LINES]
     # At a minimum length of 1, CTranslate2 normalises the first probabilities without the end token.
-    limits = {"max_decoding_length": CAP, "min_decoding_length": 0}
+    limits = {"max_decoding_length": CAP, "min_decoding_length": 0, "use_vmap": use_vmap}
+    # All sentences of a batch of CTranslate2 share one shortlist.
+    limits["max_batch_size"] = int(use_vmap)
     results = [one.hypotheses[0] for one in translator.translate_batch(tokens, beam_size=beam, **limits)]
     found = {line: tokens for line, tokens in zip(LINES, results, strict=True) if len(tokens) < CAP}
     return {line: "".join(tokens).replace("▁", " ").strip() for line, tokens in found.items()}
@@ -190,7 +193,7 @@ def assert_translated_alike(folder: Path, out: Path, beams: Sequence[int], *, en
     """Import the model in `folder` to `out`, and compare translations."""
     write(read(str(folder), LANGUAGES), out)
     for beam in beams:
-        expected = theirs(folder, beam, ended)
+        expected = theirs(folder, beam, ended, (folder / "vmap.txt").is_file())
         search = {**own_search(out), "beam": beam, "min_length": 0, "cap_extra": CAP}
         with load(out, config=TranslateConfig(search=SearchConfig(**search))) as loaded:
             assert [text.strip() for text in loaded.translate(expected)] == [*expected.values()]
@@ -201,6 +204,23 @@ def assert_translated_alike(folder: Path, out: Path, beams: Sequence[int], *, en
 def test_translations_are_ctranslate2s(name: str, tmp_path: Path) -> None:
     folder = model(tmp_path / "theirs", **MODELS[name])
     assert_translated_alike(folder, tmp_path / "ours", (1, 4), ended="zeros" in MODELS[name])
+
+
+def test_a_vocabulary_map_is_used_as_by_ctranslate2(tmp_path: Path) -> None:
+    folder = model(tmp_path / "theirs", **MODELS["pre-norm"])
+    draws = random.Random(1)
+    encode = sentencepiece.SentencePieceProcessor(model_file=str(folder / "source.spm")).encode
+    source = sorted({piece for line in LINES for piece in encode(line, out_type=str)})
+    target = json.loads((folder / "target_vocabulary.json").read_text())[3:]
+    every = theirs(folder, 1, False)
+    lines = [f"{piece}\t{' '.join(draws.sample(target, 4))}" for piece in source]
+    # A phrase that no line has, and tokens for all lines.
+    lines += [f"{source[0]} nowhere\t{target[0]}", f"\t{' '.join(target[:6])} unheard-of"]
+    (folder / "vmap.txt").write_text("\n".join(lines) + "\n")
+    assert theirs(folder, 1, False, use_vmap=True) != every
+    assert_translated_alike(folder, tmp_path / "ours", (1, 4), ended=False)
+    (folder / "vmap.txt").write_text("no tab\n")
+    assert_refused(folder, "vmap.txt line 1 has no tab", LANGUAGES)
 
 
 def assert_scored_alike(
