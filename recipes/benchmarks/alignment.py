@@ -71,7 +71,13 @@ def main(corpus: Path, models: Sequence[Path], threads: int) -> None:
     print_head("aligned by", "pairs", "error rate", "precision", "recall", "BLEU of the test set")
     aligner = Aligner([[words(line) for line in pair] for pair in train])
     tested = [[words(line) for line in pair] for pair in test]
-    row("corpus.align", [Aligned(one, other, aligner.links((one, other))) for one, other in tested])
+    row(
+        "corpus.align",
+        [
+            Aligned(one, other, links)
+            for (one, other), links in zip(tested, aligner.links(tested), strict=True)
+        ],
+    )
     for folder in models:
         with load(folder, device="cpu", threads=threads) as model:
             found = list(model.translations([source for source, _ in test], aligned=True))

@@ -6,11 +6,16 @@ model of that paper at a fraction of the cost.
 Suffixes name axes: S source words and T target words of a pair, K different pairs of words.
 """
 
-from collections.abc import Sequence
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
+from nmt_cli.runtime.kernels.loading import compiled_kernels
+from nmt_cli.runtime.threads import in_threads
 from nmt_cli.text.linked_words import Link
 
 Ids = NDArray[np.int64]
@@ -40,62 +45,166 @@ LONGEST = 256
 
 TINY = 1e-12
 
+COUNTED = float(1 << 40)
+"""Probabilities are added up as integers, times this number. Such sums do not depend on the order."""
+
+NO_COUNTS, NO_NUMBERS = np.empty(0, np.int64), np.empty(0)
+
+KERNELS = "data.preprocessing.cpu_alignments"
+
+CELLS_AT_ONCE = 4_000_000
+"""Links for which memory is needed at a time, to find the different pairs of words."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Words:
+    """The words of many pairs as numbers."""
+
+    places: Ids
+    """For each pair the positions of its first source word, first target word and first link, and at last the
+    ends. A link is a source and a target word of the pair."""
+
+    sides: Sequence[Ids]
+    """The words of all sources, and of all targets."""
+
+    def __len__(self) -> int:
+        return len(self.places) - 1
+
+    def pair(self, number: int) -> list[Ids]:
+        """Return the source and the target words of a pair."""
+        return [side[slice(*self.places[number : number + 2, i])] for i, side in enumerate(self.sides)]
+
 
 class Aligner:
     """The probabilities of translations of words in both directions, learnt from a corpus. Case does not
     count."""
 
-    def __init__(self, pairs: Sequence[WordPair]) -> None:
+    def __init__(self, pairs: Iterable[WordPair]) -> None:
         """Learn from `pairs` by expectation maximisation. Distances are ignored here, because verbs move
         far."""
-        pairs = [pair for pair in pairs if max(map(len, pair)) <= LONGEST]
         # Number 0 is for words that are not in the corpus.
-        words = ({word.lower(): None for pair in pairs for word in pair[side]} for side in (0, 1))
-        self._numbers = [{word: number for number, word in enumerate(side, start=1)} for side in words]
-        ids = [[*map(self._ids, (0, 1), pair)] for pair in pairs]
-        none = np.zeros(1, np.int64)
-        counts = [np.bincount(np.concatenate([none, *(one[side] for one in ids)])) for side in (0, 1)]
-        self._unaligned = [UNALIGNED * count / count.sum() for count in counts]
-        self._keys_K = np.unique(np.concatenate([none, *(self._keys(*one).ravel() for one in ids)]))
-        rows = [np.searchsorted(self._keys_K, self._keys(*one)) for one in ids]
+        self._numbers: list[dict[str, int]] = [{}, {}]
+        corpus = self._words((pair for pair in pairs if max(map(len, pair)) <= LONGEST), new=True)
+        counts = [
+            np.bincount(side, minlength=1 + len(numbers))
+            for side, numbers in zip(corpus.sides, self._numbers, strict=True)
+        ]
+        self._unaligned = [UNALIGNED * count / max(count.sum(), 1) for count in counts]
+        self._keys_K = self._different(corpus)
+        self._starts = np.searchsorted(self._keys_K, np.arange(len(counts[0]) + 1) * len(counts[1]))
+        rows = self._rows(corpus)
         self._set_tables(np.ones(len(self._keys_K)))
         for iteration in range(PLAIN + SUPPORTED):
-            counts_K = np.full(len(self._keys_K), TINY)
-            for one, row_ST in zip(ids, rows, strict=True):
-                np.add.at(
-                    counts_K, row_ST, self._agreed(one, row_ST, np.ones(row_ST.shape), iteration >= PLAIN)
-                )
-            self._set_tables(counts_K)
+            counts_K = np.zeros(len(self._keys_K), np.int64)
+            self._align(corpus, rows, 0.0, iteration >= PLAIN, counts_K)
+            self._set_tables(counts_K / COUNTED + TINY)
 
-    def links(self, pair: WordPair) -> list[Link]:
-        """Return the positions of words that are translations of each other, source first."""
-        if max(map(len, pair)) > LONGEST:
-            return []
-        ids = [*map(self._ids, (0, 1), pair)]
-        keys_ST = self._keys(*ids)
-        row_ST = np.minimum(np.searchsorted(self._keys_K, keys_ST), len(self._keys_K) - 1)
-        row_ST[self._keys_K[row_ST] != keys_ST] = 0
-        places_S, places_T = ((np.arange(len(side)) + 0.5) / len(side) for side in ids)
-        weight_ST = 1 / (1 + DISTANCE * np.abs(places_S[:, None] - places_T))
-        linked = np.argwhere(self._agreed(ids, row_ST, weight_ST, True) >= LINKED)
-        return [(source, target) for source, target in linked.tolist()]
+    def links(self, pairs: Sequence[WordPair]) -> Iterator[list[Link]]:
+        """Yield for each of `pairs` the positions of words that translate each other, source first."""
+        words = self._words(pair if max(map(len, pair)) <= LONGEST else ((), ()) for pair in pairs)
+        agreed = np.empty(words.places[-1, 2])
+        self._align(words, self._rows(words), DISTANCE, True, agreed=agreed)
+        linked, targets = np.flatnonzero(agreed >= LINKED), np.diff(words.places[:, 1])
+        firsts = words.places[:, 2]
+        owner = np.searchsorted(firsts, linked, "right") - 1
+        both = np.divmod(linked - firsts[owner], targets[owner])
+        found = [*zip(*(side.tolist() for side in both), strict=True)]
+        ends = np.searchsorted(linked, firsts).tolist()
+        for first, end in pairwise(ends):
+            yield found[first:end]
 
-    def _ids(self, side: int, words: Sequence[str]) -> Ids:
-        return np.array([self._numbers[side].get(word.lower(), 0) for word in words], np.int64)
+    def _words(self, pairs: Iterable[WordPair], new: bool = False) -> _Words:
+        """Return the words of `pairs` as numbers. With `new`, words without a number get one."""
+        sides, sizes = (array("q"), array("q")), array("q")
+        for pair in pairs:
+            for words, numbers, side in zip(pair, self._numbers, sides, strict=True):
+                if new:
+                    side.extend([numbers.setdefault(word.lower(), len(numbers) + 1) for word in words])
+                else:
+                    side.extend([numbers.get(word.lower(), 0) for word in words])
+                sizes.append(len(words))
+        sizes_of_pairs = np.array(sizes).reshape(-1, 2)
+        places = np.zeros((len(sizes_of_pairs) + 1, 3), np.int64)
+        places[1:] = np.column_stack([sizes_of_pairs, sizes_of_pairs.prod(1)]).cumsum(0)
+        return _Words(places, [np.array(side) for side in sides])
 
     def _keys(self, ids_S: Ids, ids_T: Ids) -> Ids:
         """Return a number for each pair of a source and a target word, [S, T]."""
         return ids_S[:, None] * (1 + len(self._numbers[1])) + ids_T
 
+    def _different(self, words: _Words) -> Ids:
+        """Return the different keys of all links, ascending, and 0."""
+        found, waiting, size = np.zeros(1, np.int64), list[Ids](), 0
+        for number in range(len(words)):
+            waiting.append(self._keys(*words.pair(number)).ravel())
+            size += len(waiting[-1])
+            # The longer the result, the rarer it is merged.
+            if size > max(CELLS_AT_ONCE, len(found)) or number + 1 == len(words):
+                found, waiting, size = np.unique(np.concatenate([found, *waiting])), [], 0
+        return found
+
     def _set_tables(self, counts_K: Numbers) -> None:
         """Set p(target word | source word) and p(source word | target word), given the count of each pair of
         words."""
         owners = np.divmod(self._keys_K, 1 + len(self._numbers[1]))
-        self._tables = [counts_K / np.bincount(owner_K, counts_K)[owner_K] for owner_K in owners]
-        for table_K in self._tables:
-            table_K[0] = 0.0  # of unknown pairs
+        self._tables = np.stack([counts_K / np.bincount(owner_K, counts_K)[owner_K] for owner_K in owners])
+        self._tables[:, 0] = 0.0  # of unknown pairs
 
-    def _agreed(self, ids: Sequence[Ids], row_ST: Ids, weight_ST: Numbers, supported: bool) -> Numbers:
+    def _rows(self, words: _Words) -> NDArray[np.int32]:
+        """Return the row of each link in the tables, or 0 for an unknown pair of words."""
+        rows = np.empty(words.places[-1, 2], np.int32)
+        if kernels := compiled_kernels(KERNELS):
+            known = self._starts, self._keys_K, 1 + len(self._numbers[1]), rows
+            in_threads(
+                lambda first, end: kernels.find_rows(first, end, words.places, *words.sides, *known),
+                len(words),
+            )
+            return rows
+        for number in range(len(words)):
+            keys = self._keys(*words.pair(number)).ravel()
+            own = np.minimum(np.searchsorted(self._keys_K, keys), len(self._keys_K) - 1)
+            own[self._keys_K[own] != keys] = 0
+            rows[slice(*words.places[number : number + 2, 2])] = own
+        return rows
+
+    def _align(
+        self,
+        words: _Words,
+        rows: NDArray[np.int32],
+        distance: float,
+        supported: bool,
+        counts_K: Ids = NO_COUNTS,
+        agreed: Numbers = NO_NUMBERS,
+    ) -> None:
+        """Compute the probability of each link.
+
+        - `rows`: the rows of the links in the tables.
+        - `distance`: the weight of distances, see `DISTANCE`.
+        - `supported`: whether links next to a link support it.
+        - `counts_K`: if not empty, the probabilities are added to it by pair of words, times `COUNTED`.
+        - `agreed`: if not empty, the probabilities are written to it.
+        """
+        if kernels := compiled_kernels(KERNELS):
+            given = words.places, *words.sides, rows, self._tables, *self._unaligned, distance, supported
+            in_threads(
+                lambda first, end: kernels.align(first, end, *given, counts_K, agreed),
+                len(words),
+            )
+            return
+        for number in range(len(words)):
+            ids, cells = words.pair(number), slice(*words.places[number : number + 2, 2])
+            places_S, places_T = ((np.arange(len(side)) + 0.5) / len(side) for side in ids)
+            weight_ST = 1 / (1 + distance * np.abs(places_S[:, None] - places_T))
+            row_ST = rows[cells].reshape(weight_ST.shape)
+            agreed_ST = self._agreed(ids, row_ST, weight_ST, supported)
+            if len(counts_K):
+                np.add.at(counts_K, row_ST, (agreed_ST * COUNTED + 0.5).astype(np.int64))
+            else:
+                agreed[cells] = agreed_ST.ravel()
+
+    def _agreed(
+        self, ids: Sequence[Ids], row_ST: NDArray[np.int32], weight_ST: Numbers, supported: bool
+    ) -> Numbers:
         """Return for each link the product of its probabilities in both directions, [S, T].
 
         - `ids`: the numbers of the source words and of the target words.

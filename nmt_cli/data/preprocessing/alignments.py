@@ -8,7 +8,7 @@ training that segments nothing again can use them as they are.
 import re
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from itertools import islice
+from itertools import islice, repeat
 from pathlib import Path
 
 import numpy as np
@@ -27,9 +27,10 @@ from nmt_cli.text.tag_placement import units
 from nmt_cli.text.tokenizer import SIDES
 from nmt_cli.text.tokenizers import Tokenizers
 
-LEARNED_CELLS = 20_000_000
+LEARNED_CELLS = 200_000_000
 """The aligner learns from a sample of pairs. The products of their source and target tokens add up to about
-this number, which decides the memory that is needed."""
+this number: about a million captions, or 300,000 ordinary lines. It decides the memory that is needed, 4
+bytes for each product of words."""
 
 LINK = re.compile(rb"(\d{1,6})-(\d{1,6})(?:\s+|$)")
 PHARAOH = re.compile(rb"\s*(%b)*" % LINK.pattern)
@@ -60,14 +61,18 @@ def _linked(
     aligner = _learned(folder, sides, run) if run.config.corpus.align else None
     for item, count in zip(run.training, counts, strict=True):
         given = enumerate(lines, start=1) if (lines := _given(item)) else None
-        for number, pair in islice(pairs, count):
+        own = islice(pairs, count)
+        while block := [*islice(own, BLOCK_PAIRS)]:
+            run.progress("aligning", block[0][0], len(numbers))
             if given:
-                # The lines of pairs that were left out are skipped.
-                yield pair, _parsed(next(one for one in given if one[0] == numbers[number]), pair, item)
+                for number, pair in block:
+                    # The lines of pairs that were left out are skipped.
+                    line = next(one for one in given if one[0] == numbers[number])
+                    yield pair, _parsed(line, pair, item)
             else:
-                yield pair, aligner.links([_words(line) for line in pair]) if aligner else []
-            if number % BLOCK_PAIRS == 0:
-                run.progress("aligning", number, len(numbers))
+                words = [[_words(line) for line in pair] for _, pair in block]
+                links = aligner.links(words) if aligner else repeat([])
+                yield from zip((pair for _, pair in block), links, strict=False)
 
 
 def _given(item: Input) -> Iterator[bytes] | None:
@@ -82,7 +87,7 @@ def _learned(folder: Path, sides: Sequence[Sentences], run: Run) -> Aligner:
     run.progress("learning alignments", 0, 0)
     cells = np.prod([np.diff(side.offsets) for side in sides], axis=0).sum()
     sample = islice(_lines(folder), 0, None, -(-int(cells) // LEARNED_CELLS))
-    return Aligner([[_words(line) for line in lines] for lines in sample])
+    return Aligner([_words(line) for line in lines] for lines in sample)
 
 
 def _lines(folder: Path) -> Iterator[tuple[str, str]]:

@@ -18,7 +18,13 @@ from nmt_cli.errors import Caution, Notice, UserError
 from nmt_cli.runtime.atomic import file_written_whole
 
 PACKAGE = Path(__file__).parents[2]
-SOURCES = "**/cpu_*.py", "attention/dropout_hash.py", "**/compiled.py", "engine/kernels/*.py"
+SOURCES = (
+    "**/cpu_*.py",
+    "attention/dropout_hash.py",
+    "data/preprocessing/aligner.py",
+    "**/compiled.py",
+    "engine/kernels/*.py",
+)
 """All files that are compiled together."""
 
 PREFIX, MAX_FOLDERS = "nmt-kernels-", 8

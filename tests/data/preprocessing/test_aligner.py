@@ -7,9 +7,11 @@ from random import Random
 
 import numpy as np
 import pytest
+import torch
 
 from nmt_cli.data.preprocessing import aligner as module
 from nmt_cli.data.preprocessing.aligner import BASE, PLAIN, SUPPORTED, UNALIGNED, Aligner, WordPair
+from nmt_cli.runtime.kernels.loading import compiled_kernels
 
 Cell = tuple[int, int]
 
@@ -74,7 +76,7 @@ def test_links_are_those_of_expectation_maximisation_by_loops(
     plain = Plain(CORPUS)
     for pair in CORPUS:
         expected = plain.agreed(pair, True).items()
-        assert aligner.links(pair) == [cell for cell, value in sorted(expected) if value >= threshold]
+        assert [*aligner.links([pair])] == [[cell for cell, value in sorted(expected) if value >= threshold]]
 
 
 def test_tables_are_probabilities() -> None:
@@ -95,21 +97,59 @@ def test_words_find_their_partners_in_any_order_and_case() -> None:
     aligner = Aligner(corpus)
     for source, target in corpus:
         expected = [(s, target.index(word.upper())) for s, word in enumerate(source)]
-        assert aligner.links([[word.title() for word in source], target]) == expected
+        assert [*aligner.links([[[word.title() for word in source], target]])] == [expected]
 
 
 def test_repeated_words_are_linked_in_order() -> None:
     pair = (["a", "dog", "sees", "a", "cat"], ["ein", "Hund", "sieht", "ein", "Tier"])
     aligner = Aligner([*CORPUS, pair])
-    links = aligner.links(pair)
+    (links,) = aligner.links([pair])
     assert {(0, 0), (3, 3)} <= {*links}
     assert not {(0, 3), (3, 0)} & {*links}
 
 
 def test_unknown_words_and_long_pairs_have_no_links(monkeypatch: pytest.MonkeyPatch) -> None:
     aligner = Aligner(CORPUS)
-    assert aligner.links((["new"], ["neu"])) == []
-    assert (1, 1) in aligner.links((["new", "house"], ["neu", "Haus"]))
+    new, house = aligner.links([(["new"], ["neu"]), (["new", "house"], ["neu", "Haus"])])
+    assert new == []
+    assert (1, 1) in house
     monkeypatch.setattr(module, "LONGEST", 2)
-    assert aligner.links(CORPUS[-1]) == []
-    assert Aligner(CORPUS[3:]).links(CORPUS[0]) == []  # learnt from nothing
+    assert [*aligner.links([CORPUS[-1], CORPUS[0], CORPUS[-1]])] == [[], [(0, 0), (1, 1)], []]
+    assert [*Aligner(CORPUS[3:]).links(CORPUS[:1])] == [[]]  # learnt from nothing
+    assert [*aligner.links([])] == []
+
+
+def random_corpus(pairs: int) -> list[WordPair]:
+    """Return sentences in which each word is translated by the same word in capitals or left out."""
+    draws = Random(2)
+    vocabulary = [f"w{number}" for number in range(40)]
+    sources = [draws.choices(vocabulary, k=draws.randint(1, 9)) for _ in range(pairs)]
+    return [(words, [word.upper() for word in words if draws.random() < 0.9] or ["X"]) for words in sources]
+
+
+def test_the_compiled_functions_find_the_probabilities_of_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
+    corpus = random_corpus(300)
+    assert compiled_kernels(module.KERNELS), "the tests need Numba"
+    compiled = Aligner(corpus)
+    links = [*compiled.links(corpus)]
+    monkeypatch.setattr(module, "compiled_kernels", lambda name: None)
+    plain = Aligner(corpus)
+    np.testing.assert_array_equal(compiled._keys_K, plain._keys_K)
+    np.testing.assert_allclose(compiled._tables, plain._tables, rtol=1e-6, atol=1e-9)
+    assert links == [*plain.links(corpus)] == [*compiled.links(corpus)]
+    assert sum(map(len, links)) > 1000
+
+
+@pytest.mark.parametrize("threads", [2, 5])
+def test_the_number_of_threads_changes_no_bit(threads: int) -> None:
+    corpus, before = random_corpus(300), torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        alone = Aligner(corpus)
+        links = [*alone.links(corpus)]
+        torch.set_num_threads(threads)
+        together = Aligner(corpus)
+        np.testing.assert_array_equal(alone._tables, together._tables)
+        assert [*together.links(corpus)] == links
+    finally:
+        torch.set_num_threads(before)
