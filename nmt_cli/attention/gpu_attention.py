@@ -69,7 +69,7 @@ FAR = 1 << 30
 def attend_projected(
     projections: Sequence[Tensor], heads: Heads, q: Layout, k: Layout, options: Options = PLAIN
 ) -> Tensor:
-    """Compute attention by fused kernels. Arguments and result are those of `attend.attend_projected`."""
+    """Compute attention by fused kernels. Arguments and result are those of `attention.attend_projected`."""
     groups = groups_of(q, k)
     batch = [groups.counts, groups.ranges, q.mask_keys, q.segments, q.positions]
     if q.starts is not k.starts:
