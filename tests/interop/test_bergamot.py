@@ -403,6 +403,6 @@ def test_bergamot_itself_uses_the_shortlist(student: LoadedModel, tmp_path: Path
             lines = [line.strip() for line in made_up(loaded.tokenizers.source, 200)]
             found[shortlist] = dict(zip(lines, loaded.translate(lines), strict=True))
     lines = [line for line in lines if found[True][line]]
-    theirs = by_bergamot(tmp_path / "theirs", lines)
+    theirs = bergamot.translate(tmp_path / "theirs", lines)
     alike = {key: sum(map(str.__eq__, theirs, map(ours.get, lines))) for key, ours in found.items()}
     assert alike[True] >= 0.7 * len(lines) > 2 * alike[False]
