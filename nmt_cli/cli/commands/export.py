@@ -124,8 +124,8 @@ def _check(
 
     # With longer limits, 50 of 50 lines of a weak model differed. With these, a few do.
     limits = dict.fromkeys(("max_length", "cap_extra"), LONGEST_CHECKED)
-    # No export has a shortlist.
-    search = SearchConfig(**{**limits, "shortlist": False, **TOOLKITS[form].SEARCH})
+    # Only Bergamot gets the shortlist of the model.
+    search = SearchConfig(**{**limits, "shortlist": form == "bergamot", **TOOLKITS[form].SEARCH})
     own: Precision = "int8" if precision == "int8" else "fp32"
     with load(model, device="cpu", threads=1, precision=own, config=TranslateConfig(search=search)) as loaded:
         kind, lines = ("", lines) if lines else ("generated ", made_up(loaded.tokenizers.source))
