@@ -222,8 +222,8 @@ OPTIONS = {
     "serve": "host port api-keys precision threads device devices config set settings",
     "score": "reference target-lang metric metric-model scorer device sentences by-length documents "
     "significance model source json config set settings",
-    "import": "out source-lang target-lang positions",
-    "export": "format out precision check licence push private",
+    "import": "out source-lang target-lang positions keep add text pieces",
+    "export": "format out precision check source licence push private",
     "shortlist": "",
     "info": "",
     "report": "out",

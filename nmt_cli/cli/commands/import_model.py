@@ -6,7 +6,6 @@ from pathlib import Path
 import click
 
 from nmt_cli.cli.options import EXISTING_FILE, OUT, Choice, Command, Number, common, printer
-from nmt_cli.cli.reports.tables import print_table
 from nmt_cli.errors import UserError
 from nmt_cli.setting_values import Bounds
 from nmt_cli.text.model_languages import listed
@@ -68,6 +67,7 @@ def import_model(
     all characters of its scripts, and the languages that you name. --add and
     --pieces make it larger. With these options, SOURCE may be a model of nmt.
     """
+    from nmt_cli.cli.reports.tables import print_table
     from nmt_cli.interop.fitting import Wishes, fit
     from nmt_cli.interop.foreign import ImportOptions, check_free, write
     from nmt_cli.interop.importing import read
