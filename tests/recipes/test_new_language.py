@@ -2,7 +2,9 @@
 
 import os
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import pytest
 
@@ -45,3 +47,11 @@ def test_the_commands_of_the_page_add_a_language(tmp_path: Path, nmt_script: Pat
     assert (tmp_path / "huggingface" / "sentencepiece.bpe.model").is_file()
     table = [line for line in done.stderr.splitlines() if "unknown pieces, mine.tyv" in line]
     assert table and table[0].split()[-2] == "0.00%"
+
+
+@pytest.mark.slow
+def test_the_recipe_runs(recipe: Callable[..., CompletedProcess[str]], tmp_path: Path) -> None:
+    sizes = {"TRAIN": "700", "TEST": "5", "OLD": "2", "NEW": "2", "ALONE": "2"}
+    done = recipe("new-language", tmp_path / "out", **sizes)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("BLEU (sacrebleu, detokenised, 13a)") == 4
