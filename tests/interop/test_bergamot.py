@@ -354,6 +354,11 @@ def test_a_check_compares_with_the_bergamot_in_path(
     assert result.stdout.startswith("3 of 3 lines differ; BLEU against nmt in int8: ")
     assert "\n  bergamot: theirs: one\n" in result.stdout
     assert "\n  bergamot: theirs: three words here\n" in result.stdout
+    # The export has the shortlist of the model, so ours is used too.
+    listed = listing(student).shortlist
+    assert listed
+    write_shortlist(tmp_path / "ours", listed, student.identity.tokenizers)
+    assert nmt(*command, "--check", *source, "--out", tmp_path / "short").stdout != result.stdout
     install(tmp_path, "echo The model is damaged >&2; exit 3")
     result = nmt(*command, "--check", "--out", tmp_path / "again")
     assert result.returncode == 1

@@ -18,7 +18,14 @@ import torch
 
 from nmt_cli.api import load
 from nmt_cli.checkpoints.finding import own_search
-from nmt_cli.checkpoints.model_folder import Identity, LoadedModel, read_model, weights, write_model
+from nmt_cli.checkpoints.model_folder import (
+    Identity,
+    LoadedModel,
+    read_model,
+    weights,
+    write_model,
+    write_shortlist,
+)
 from nmt_cli.data.dataset import TOKENIZERS
 from nmt_cli.errors import UserError
 from nmt_cli.interop import huggingface, marian
@@ -28,6 +35,7 @@ from nmt_cli.interop.importing import read
 from nmt_cli.model import layers
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.runtime.atomic import folder_written_whole
+from nmt_cli.text.shortlist import shortlist_of
 from nmt_cli.text.tokenizers import Tokenizers, load_tokenizers
 from tests.interop.conftest import assert_equal_tensors, logits
 from tests.model.test_variants import VARIANTS
@@ -244,7 +252,9 @@ def assert_scored_alike(
 def test_a_check_prints_how_many_lines_differ(
     toy_tokenizers: Callable[..., Tokenizers], tmp_path: Path, nmt: Callable[..., CompletedProcess[str]]
 ) -> None:
-    random_model(tmp_path / "ours", SMALL, toy_tokenizers())
+    tokenizers = random_model(tmp_path / "ours", SMALL, toy_tokenizers()).identity.tokenizers
+    # Neither export has the shortlist, so the check must not use it.
+    write_shortlist(tmp_path / "ours", shortlist_of([[]] * len(tokenizers.source.vocabulary)), tokenizers)
     for form in ("ctranslate2", "argos"):
         result = nmt("export", tmp_path / "ours", "--format", form, "--out", tmp_path / form, "--check")
         assert result.returncode == 0, result.stderr
