@@ -50,7 +50,7 @@ LEVELS_INSIDE = {
         {"subword_models"},
         {"tokenizer"},
         {"sampling", "tokenizers", "variation"},
-        {"fitting"},
+        {"changed_tokenizers"},
     ),
     "runtime": ({"kernels"},),
 }

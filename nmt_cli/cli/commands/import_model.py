@@ -68,9 +68,9 @@ def import_model(
     --pieces make it larger. With these options, SOURCE may be a model of nmt.
     """
     from nmt_cli.cli.reports.tables import print_table
-    from nmt_cli.interop.fitting import Wishes, fit
     from nmt_cli.interop.foreign import ImportOptions, check_free, write
     from nmt_cli.interop.importing import read
+    from nmt_cli.interop.vocabulary_options import Wishes, fit
 
     # Before the model is downloaded.
     check_free(out)

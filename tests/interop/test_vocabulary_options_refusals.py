@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from nmt_cli.errors import UserError
-from nmt_cli.interop.fitting import Wishes, fit
 from nmt_cli.interop.foreign import ImportOptions
 from nmt_cli.interop.importing import read
+from nmt_cli.interop.vocabulary_options import Wishes, fit
 from tests.checks import refusal
 from tests.interop.conftest import m2m100_folder, marian_folder, sentences
-from tests.interop.test_fitting import text, texts
+from tests.interop.test_vocabulary_options import text, texts
 
 
 @pytest.fixture(scope="module")

@@ -9,9 +9,9 @@ import sentencepiece
 
 from nmt_cli.demo.corpus import corpus
 from nmt_cli.errors import UserError
-from nmt_cli.text.subword_models import fitting
-from nmt_cli.text.subword_models.fitting import grown, script_of, trimmed
+from nmt_cli.text.subword_models import trim_and_grow
 from nmt_cli.text.subword_models.pieces import Pieces
+from nmt_cli.text.subword_models.trim_and_grow import grown, script_of, trimmed
 from tests.text.conftest import spm_train
 
 PAIRS = corpus("train", 1200, 7)
@@ -86,7 +86,7 @@ def test_a_text_that_would_be_cut_differently_is_refused(
 ) -> None:
     line = "the house is small"
     all_but_one = {*range(len(model.written))} - {model.encode(line)[0]}
-    monkeypatch.setattr(fitting, "needed", lambda *_: all_but_one)
+    monkeypatch.setattr(trim_and_grow, "needed", lambda *_: all_but_one)
     with pytest.raises(UserError, match=r"cannot be trimmed: 'the .* would be cut into other pieces\. Omit"):
         trimmed(model, [line], (), ())
 

@@ -10,9 +10,9 @@ import torch
 from nmt_cli.checkpoints.model_folder import Identity, read_model, weights, write_model
 from nmt_cli.decoding.config import SearchConfig, TranslateConfig
 from nmt_cli.engine.decoder import Decoder
-from nmt_cli.interop.fitting import Wishes, fit
 from nmt_cli.interop.foreign import ImportOptions, write
 from nmt_cli.interop.importing import read
+from nmt_cli.interop.vocabulary_options import Wishes, fit
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.text.tokenizers import DESCRIPTION, Tokenizers

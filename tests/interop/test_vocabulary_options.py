@@ -10,9 +10,9 @@ import torch
 
 from nmt_cli.checkpoints.model_folder import LoadedModel, read_model
 from nmt_cli.interop.exporting import export
-from nmt_cli.interop.fitting import Comparison, Wishes, fit
 from nmt_cli.interop.foreign import Foreign, ImportOptions, write
 from nmt_cli.interop.importing import read
+from nmt_cli.interop.vocabulary_options import Comparison, Wishes, fit
 from nmt_cli.text.normalize import SPACE_MARK
 from tests.interop.conftest import (
     assert_logits_are_theirs,

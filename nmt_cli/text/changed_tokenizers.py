@@ -6,9 +6,9 @@ from dataclasses import dataclass, field, replace
 
 from nmt_cli.errors import UserError
 from nmt_cli.text.model_languages import ModelLanguages
-from nmt_cli.text.subword_models.fitting import grown, trimmed, with_new_pieces
 from nmt_cli.text.subword_models.model_file import DEFINED
 from nmt_cli.text.subword_models.pieces import Pieces
+from nmt_cli.text.subword_models.trim_and_grow import grown, trimmed, with_new_pieces
 from nmt_cli.text.tokenizer import SIDES, Side, Tokenizer, prepared
 from nmt_cli.text.tokenizers import DESCRIPTION, Recipe, Tokenizers, numbered_tokenizers, without_symbols
 from nmt_cli.text.vocabulary import MULTIPLE, Vocabulary

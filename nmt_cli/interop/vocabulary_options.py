@@ -12,7 +12,7 @@ from nmt_cli.corpus import raw_files
 from nmt_cli.errors import UserError
 from nmt_cli.interop.foreign import Foreign, ImportOptions
 from nmt_cli.language import fits, language_in, nearest_language
-from nmt_cli.text.fitting import Changes, fitted
+from nmt_cli.text.changed_tokenizers import Changes, fitted
 from nmt_cli.text.model_languages import ModelLanguages, listed
 from nmt_cli.text.tokenizer import SIDES, Side
 from nmt_cli.text.tokenizers import Recipe, Tokenizers
