@@ -1,9 +1,10 @@
-"""Fit the vocabulary of an imported model to the user's languages and texts, for `nmt import`."""
+"""Fit the vocabulary of a model to the user's languages and texts, for options of `nmt import`."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
+from typing import NamedTuple
 
 import regex
 
@@ -12,10 +13,10 @@ from nmt_cli.corpus import raw_files
 from nmt_cli.errors import UserError
 from nmt_cli.interop.foreign import Foreign, ImportOptions
 from nmt_cli.language import fits, language_in, nearest_language
-from nmt_cli.text.changed_tokenizers import Changes, fitted
+from nmt_cli.text.changed_tokenizers import changed_tokenizers
 from nmt_cli.text.model_languages import ModelLanguages, listed
-from nmt_cli.text.tokenizer import SIDES, Side
-from nmt_cli.text.tokenizers import Recipe, Tokenizers
+from nmt_cli.text.tokenizer import SIDES, Side, Tokenizer
+from nmt_cli.text.tokenizers import Recipe
 from nmt_cli.units import size
 
 FEWEST_LINES, MOST_LINES = 100, 1_000_000
@@ -54,15 +55,9 @@ class Wishes:
         if self.texts and not wanted:
             raise UserError("--text has no effect without --keep, --add or --pieces. Add one of them.")
 
-    @property
-    def languages(self) -> list[str]:
-        """The languages of a trimmed model, or [] if the model keeps all."""
-        return [*self.keep, *self.add] if self.keep else []
-
     def options(self, options: ImportOptions) -> ImportOptions:
         """Return the options for reading the model, which does not have the new languages yet."""
-        first, second = [*self.languages, None, None][:2]
-        pair = options.source_lang or first, options.target_lang or second
+        pair = options.source_lang, options.target_lang
         source, target = (name and self.add.get(name, name) for name in pair)
         return replace(options, source_lang=source, target_lang=target)
 
@@ -78,8 +73,7 @@ class Text:
     lines: Sequence[str]
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
+class Comparison(NamedTuple):
     """A property of the model before and after the change, as people read it."""
 
     name: str
@@ -98,16 +92,16 @@ def fit(foreign: Foreign, wishes: Wishes, options: ImportOptions) -> tuple[Forei
     old = foreign.tokenizers
     wishes = _resolved(wishes, old.recipe.own_languages)
     languages, starts = _languages(wishes, old.recipe.own_languages)
+    recipe = _recipe(old.recipe, languages, starts, wishes, options)
     names = [*{**languages.sources, **languages.targets}]
     texts = [_read(path, names) for path in wishes.texts]
     _check_scripts(texts, names)
     _check_covered(texts, [*wishes.keep, *wishes.add])
-    usual = _usual(languages, wishes, options, old.recipe)
     count = wishes.pieces if wishes.pieces is not None else USUAL_PIECES * bool(wishes.add)
     # New pieces are for the new languages only. Others would change how old text is segmented.
     of_new = [text for text in texts if text.language in wishes.add] or texts
-    changes = Changes(languages, usual, bool(wishes.keep), starts, count)
-    new = fitted(old, _by_side(texts, old), _by_side(of_new, old), changes)
+    to_learn = _by_side(of_new if count else [], languages)
+    new = changed_tokenizers(old, recipe, _by_side(texts, languages), to_learn, count, trim=bool(wishes.keep))
     tensors, _ = fitted_rows(foreign.tensors, old, new, starts)
     counts = [f" {len(one.recipe.own_languages.targets)} languages" for one in (old, new)]
     notes = [note.replace(counts[0], counts[1]) for note in foreign.notes]
@@ -123,8 +117,7 @@ def _resolved(wishes: Wishes, languages: ModelLanguages) -> Wishes:
 
     def found(option: str, name: str) -> str:
         # "kas_Latn" must not mean kas_Arab, but "kas" may.
-        spelt = [one for one in known if _spelling(one) == _spelling(name)]
-        if resolved := next(iter(spelt), "" if "_" in _spelling(name) else language_in(known, name)):
+        if (resolved := language_in(known, name)) and fits(name, resolved):
             return resolved
         offered = nearest_language(name, known) or f"it has {listed(known)}."
         raise UserError(f"{option}: the model has no language {name}: {offered}")
@@ -135,10 +128,6 @@ def _resolved(wishes: Wishes, languages: ModelLanguages) -> Wishes:
     keep = tuple(dict.fromkeys(found("--keep", name) for name in wishes.keep if name not in wishes.add))
     add = {name: found(f"--add {name}={start}", start) for name, start in wishes.add.items()}
     return replace(wishes, keep=keep, add=add)
-
-
-def _spelling(name: str) -> str:
-    return name.lower().replace("-", "_")
 
 
 def _languages(wishes: Wishes, old: ModelLanguages) -> tuple[ModelLanguages, dict[str, str]]:
@@ -170,21 +159,38 @@ def _languages(wishes: Wishes, old: ModelLanguages) -> tuple[ModelLanguages, dic
     return ModelLanguages(sides[0], sides[1], old.target_symbols, kept), starts
 
 
-def _usual(
-    languages: ModelLanguages, wishes: Wishes, options: ImportOptions, recipe: Recipe
-) -> tuple[str, str]:
-    """Return the direction of calls that name no language: the languages in `options`, or else the first two
-    of --keep, or else those of the model. Raise `UserError` for a language that the new model lacks."""
-    first, second = [*wishes.languages, None, None][:2]
-    pair = options.source_lang or first, options.target_lang or second
-    if not any(languages.symbols):
-        return pair[0] or recipe.source_lang, pair[1] or recipe.target_lang
-    known = {**languages.sources, **languages.targets}
-    for name in (options.source_lang, options.target_lang):
-        if name and not language_in(known, name):
-            raise UserError(f"the new model would not have the language {name}. Add it to --keep.")
-    source, target = (name and language_in(known, name) for name in pair)
-    return source or recipe.source_lang, target or recipe.target_lang
+def _recipe(
+    old: Recipe, languages: ModelLanguages, starts: Mapping[str, str], wishes: Wishes, options: ImportOptions
+) -> Recipe:
+    """Return the recipe with new languages, and with the symbols in `starts`.
+
+    Its usual languages are those in `options`, or else those of the model if they are kept, or else the first
+    two of --keep. Raise `UserError` if the new model does not have a language in `options`.
+    """
+    usual = []
+    for known, named, own, kept in zip(
+        (languages.sources, languages.targets),
+        (options.source_lang, options.target_lang),
+        (old.source_lang, old.target_lang),
+        [*wishes.keep, *wishes.add, "", ""],
+        strict=False,
+    ):
+        if named and not language_in(known, named):
+            raise UserError(f"the new model would not have the language {named}. Add it to --keep.")
+        # The usual language of OPUS-MT may have no symbol. A model that keeps all languages keeps it.
+        changes = named or wishes.keep
+        usual.append((language_in(known, named or own) or kept or own) if changes else own)
+    source, target = usual
+    begins = languages.begins(source, target) if target in languages.targets else ()
+    removed = old.own_languages.symbols - languages.symbols
+    return replace(
+        old,
+        source_lang=source,
+        target_lang=target,
+        symbols=(*(symbol for symbol in old.symbols if symbol not in removed), *starts),
+        begins=begins if any(begins) else (),
+        languages=languages if languages.symbols else None,
+    )
 
 
 def _read(path: Path, names: Sequence[str]) -> Text:
@@ -235,17 +241,18 @@ def _check_covered(texts: Sequence[Text], names: Sequence[str]) -> None:
         )
 
 
-def _by_side(texts: Sequence[Text], tokenizers: Tokenizers) -> dict[Side, list[str]]:
-    """Return the lines of the texts for each side. Only text in the one language of a side is on one side."""
-    recipe = tokenizers.recipe
-    many = bool(recipe.own_languages.symbols)
-    sides: dict[Side, list[str]] = {side: [] for side in SIDES}
-    for text in texts:
-        languages: dict[Side, str] = {"source": recipe.source_lang, "target": recipe.target_lang}
-        own = [side for side in SIDES if languages[side] == text.language and not many]
-        for side in own or SIDES:
-            sides[side] += text.lines
-    return sides
+def _sides(text: Text, languages: ModelLanguages) -> Sequence[Side]:
+    """Return the sides with the language of a text. A text without a language may be on both."""
+    names = {"source": languages.sources, "target": languages.targets}
+    return [side for side in SIDES if text.language in names[side]] or SIDES
+
+
+def _by_side(texts: Sequence[Text], languages: ModelLanguages) -> dict[Side, list[str]]:
+    """Return the lines of the texts for each side."""
+    return {
+        side: [line for text in texts if side in _sides(text, languages) for line in text.lines]
+        for side in SIDES
+    }
 
 
 def _compared(before: Foreign, after: Foreign, texts: Sequence[Text]) -> list[Comparison]:
@@ -262,7 +269,8 @@ def _compared(before: Foreign, after: Foreign, texts: Sequence[Text]) -> list[Co
     ]
     for text in texts:
         words = max(1, sum(len(line.split()) for line in text.lines))
-        counts = [_counts(one.tokenizers, text) for one in both]
+        side = _sides(text, after.tokenizers.recipe.own_languages)[0]
+        counts = [_counts(one.tokenizers.side(side), text.lines) for one in both]
         name = text.path.name
         rows.append(
             Comparison(f"pieces per word, {name}", *(f"{pieces / words:.2f}" for pieces, _ in counts))
@@ -272,12 +280,11 @@ def _compared(before: Foreign, after: Foreign, texts: Sequence[Text]) -> list[Co
     return rows
 
 
-def _counts(tokenizers: Tokenizers, text: Text) -> tuple[int, int]:
-    """Return the number of pieces in a text, and of unknown ones among them."""
-    side = tokenizers.target if text.language == tokenizers.recipe.target_lang else tokenizers.source
-    unknown, counts = side.vocabulary.unknown, [0, 0]
-    for line in text.lines:
-        ids = side.encode(side.prepare(line))
-        counts[0] += len(ids) - bool(side.begin)
-        counts[1] += ids.count(unknown)
-    return counts[0], counts[1]
+def _counts(tokenizer: Tokenizer, lines: Sequence[str]) -> tuple[int, int]:
+    """Return the number of pieces in `lines`, and of unknown ones among them."""
+    pieces = unknown = 0
+    for line in lines:
+        ids = tokenizer.encode(tokenizer.prepare(line))
+        pieces += len(ids) - bool(tokenizer.begin)
+        unknown += ids.count(tokenizer.vocabulary.unknown)
+    return pieces, unknown

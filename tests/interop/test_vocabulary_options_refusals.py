@@ -98,6 +98,19 @@ def test_an_opus_model_is_trimmed_on_both_sides(folder: Path) -> None:
                 assert [">>fra<<"] * (side == "source") + entries[0] == entries[1]
 
 
+def test_the_order_of_kept_languages_does_not_turn_a_model_around(folder: Path) -> None:
+    made = []
+    for keep in (("en", "fr"), ("fr", "en")):
+        wishes = Wishes(keep, {}, texts(folder, "mine.en", "mine.fr"))
+        options = wishes.options(ImportOptions())
+        made.append(fit(read(str(folder / "one/opus-mt-en-fr"), options), wishes, ImportOptions()))
+    (first, compared), (second, _) = made
+    assert first.tokenizers.fingerprint == second.tokenizers.fingerprint
+    assert (first.tokenizers.recipe.source_lang, first.tokenizers.recipe.target_lang) == ("en", "fra")
+    # Each text is counted on the side of its language, before and after.
+    assert all(row.before == row.after for row in compared[4:])
+
+
 def test_odd_wishes_are_refused_in_one_line_or_fulfilled(folder: Path) -> None:
     draw = random.Random(5)
     langs = [

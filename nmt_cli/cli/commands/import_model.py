@@ -82,8 +82,7 @@ def import_model(
     write(foreign, out)
     show, recipe = printer(quiet), foreign.tokenizers.recipe
     if text and not quiet:
-        rows = ((row.name, row.before, row.after) for row in compared)
-        print_table(None, ["vocabulary"], ["before", "after"], rows, stderr=True)
+        print_table(None, ["vocabulary"], ["before", "after"], compared, stderr=True)
     names = recipe.own_languages.sources, recipe.own_languages.targets
     arrow = "-" if len(names[0]) == len(names[1]) == 1 else " -> "
     show(f"{out}: {foreign.kind}, {listed(names[0])}{arrow}{listed(names[1])}")
