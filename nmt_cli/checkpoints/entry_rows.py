@@ -5,8 +5,7 @@ A new entry starts as the mean of the rows of its old pieces: the entries with w
 its text.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor
@@ -30,37 +29,47 @@ STRANGE = "\ue000"
 """A character of the private area, which no text has."""
 
 
-class Origins(NamedTuple):
-    """For each id of a new vocabulary, the ids of the old one whose rows it starts as the mean of.
+def fitted_rows(
+    tensors: Mapping[str, Tensor], old: Tokenizers, new: Tokenizers, starts: Mapping[str, str] | None = None
+) -> tuple[dict[str, Tensor], str]:
+    """Return the weights of a model by our names, with rows for another vocabulary, and a summary of where
+    the rows come from.
 
-    The list is empty for padding, and for an entry whose text the old vocabulary cannot spell.
-    """
-
-    ids: Sequence[Sequence[int]]
-
-    copied: int
-    """The number of entries that both vocabularies have."""
-
-    averaged: int
-    """The number of new entries with old pieces."""
-
-    entries: int
-    """The number of entries without padding."""
-
-    @property
-    def in_words(self) -> str:
-        """How many entries have each origin."""
-        random = self.entries - self.copied - self.averaged
-        return (
-            f"{self.copied:,} of {self.entries:,} entries are copied, {self.averaged:,} start as the mean of "
-            f"their old pieces, {random:,} from random values"
-        )
-
-
-def origins(old: Tokenizer, new: Tokenizer, starts: Mapping[str, str] | None = None) -> Origins:
-    """Return where the rows of a new vocabulary come from. Special tokens are matched by meaning.
-
+    tensors: the weights, with rows for the vocabulary of `old`. Parameters that are not in `ROWS` stay as
+        they are.
     starts: for entries such as new language codes, the old entry that each starts as.
+
+    Rows of padding are zeros. An entry that `old` cannot spell gets random numbers with the mean and the
+    deviation of all old rows, the same numbers each time.
+    """
+    # Sides with one vocabulary may still have a subword model each, which spell an entry in different ways.
+    origins = {side: _origins(old.side(side), new.side(side), starts or {}) for side in SIDES}
+    fitted = dict(tensors)
+    for name, side in ROWS.items():
+        if name not in tensors:
+            continue
+        rows, ids = tensors[name].float(), origins[side][0]
+        used = [i for i, entry in enumerate(old.side(side).vocabulary.entries) if entry]
+        deviation, mean = torch.std_mean(rows[torch.tensor(used)], dim=0)
+        random = torch.randn(len(ids), *rows.shape[1:], generator=torch.Generator().manual_seed(0))
+        # Copied rows come first, because most rows are, and one operation copies all of them.
+        matrix = mean + deviation * random
+        copied = [(i, one[0]) for i, one in enumerate(ids) if len(one) == 1]
+        matrix[[i for i, _ in copied]] = rows[[one for _, one in copied]]
+        for i, several in enumerate(ids):
+            if len(several) > 1:
+                matrix[i] = rows[several].mean(0)
+        matrix[[i for i, entry in enumerate(new.side(side).vocabulary.entries) if not entry]] = 0
+        fitted[name] = matrix.to(tensors[name].dtype)
+    summary = "; ".join(f"{side} {origins[side][1]}" for side in SIDES)
+    return fitted, origins["target"][1] if new.recipe.joint else summary
+
+
+def _origins(old: Tokenizer, new: Tokenizer, starts: Mapping[str, str]) -> tuple[list[list[int]], str]:
+    """Return for each id of a new vocabulary the old ids whose rows it starts as the mean of, and a summary.
+
+    There are none for padding, and for an entry whose text the old vocabulary cannot spell. Special tokens
+    are matched by meaning. `starts` has the old entry that a new one starts as.
     """
     first, second = old.vocabulary, new.vocabulary
     marks = {second.unknown: first.unknown, second.end: first.end}
@@ -69,18 +78,18 @@ def origins(old: Tokenizer, new: Tokenizer, starts: Mapping[str, str] | None = N
         marks.setdefault(second.start, first.start)
     special = {*marks.values()}
     known = {entry: i for i, entry in enumerate(first.entries) if entry and i not in special}
-    known |= {code: known[start] for code, start in (starts or {}).items() if start in known}
+    known |= {code: known[start] for code, start in starts.items() if start in known}
+    same = {i: known[entry] for i, entry in enumerate(second.entries) if entry in known} | marks
     spell = _spelling(old, new)
-    ids: list[list[int]] = []
-    copied = averaged = 0
-    for i, entry in enumerate(second.entries):
-        if i in marks or entry in known:
-            ids.append([marks[i] if i in marks else known[entry]])
-            copied += 1
-            continue
-        ids.append([one for one in spell(i) if one != first.unknown] if entry else [])
-        averaged += bool(ids[-1])
-    return Origins(ids, copied, averaged, sum(map(bool, second.entries)))
+    ids = [
+        [same[i]] if i in same else [one for one in spell(i) if one != first.unknown]
+        for i in range(len(second))
+    ]
+    entries, found = sum(map(bool, second.entries)), sum(map(bool, ids))
+    return ids, (
+        f"{len(same):,} of {entries:,} entries are copied, {found - len(same):,} start as the mean of their "
+        f"old pieces, {entries - found:,} from random values"
+    )
 
 
 def _spelling(old: Tokenizer, new: Tokenizer) -> Callable[[int], list[int]]:
@@ -89,7 +98,7 @@ def _spelling(old: Tokenizer, new: Tokenizer) -> Callable[[int], list[int]]:
     within = model.within_words() if isinstance(model, Pieces) else None
 
     def spell(i: int) -> list[int]:
-        # Entries that are no piece, such as symbols, and single bytes have no text.
+        # Entries that are no piece, such as symbols and padding, and single bytes have no text.
         entry = new.vocabulary.entries[i]
         if i not in numbers or entry in BYTES:
             return []
@@ -105,41 +114,3 @@ def _spelling(old: Tokenizer, new: Tokenizer) -> Callable[[int], list[int]]:
         return old.numbering.ids_of(model.encode(text))
 
     return spell
-
-
-def fitted_rows(
-    tensors: Mapping[str, Tensor], old: Tokenizers, new: Tokenizers, starts: Mapping[str, str] | None = None
-) -> tuple[dict[str, Tensor], dict[Side, Origins]]:
-    """Return the weights of a model by our names, with rows for another vocabulary, and their origins.
-
-    tensors: the weights, with rows for the vocabulary of `old`. Parameters that are not in `ROWS` stay as
-        they are.
-    starts: for entries such as new language codes, the old entry that each starts as.
-
-    Rows of padding are zeros. An entry without origins gets random numbers with the mean and the deviation of
-    all old rows, the same numbers each time.
-    """
-    by_side = {side: origins(old.side(side), new.side(side), starts) for side in SIDES}
-    fitted = dict(tensors)
-    for name, side in ROWS.items():
-        if name not in tensors:
-            continue
-        rows, ids = tensors[name].float(), by_side[side].ids
-        deviation, mean = torch.std_mean(rows[torch.tensor(_used(old.side(side)))], dim=0)
-        random = torch.randn(len(ids), *rows.shape[1:], generator=torch.Generator().manual_seed(0))
-        # Copied rows come first, because most rows are, and one operation copies all of them.
-        matrix = mean + deviation * random
-        copied = [(i, one[0]) for i, one in enumerate(ids) if len(one) == 1]
-        matrix[[i for i, _ in copied]] = rows[[one for _, one in copied]]
-        for i, several in enumerate(ids):
-            if len(several) > 1:
-                matrix[i] = rows[list(several)].mean(0)
-        padding = [i for i, entry in enumerate(new.side(side).vocabulary.entries) if not entry]
-        matrix[padding] = 0
-        fitted[name] = matrix.to(tensors[name].dtype)
-    return fitted, by_side
-
-
-def _used(tokenizer: Tokenizer) -> list[int]:
-    """Return the ids that are not padding."""
-    return [i for i, entry in enumerate(tokenizer.vocabulary.entries) if entry]

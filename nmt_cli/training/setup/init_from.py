@@ -15,8 +15,6 @@ from nmt_cli.errors import UserError
 from nmt_cli.model.config import disagreements
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.setting_values import nearest
-from nmt_cli.text.tokenizer import SIDES
-from nmt_cli.text.tokenizers import Tokenizers
 from nmt_cli.training.config import StartConfig
 from nmt_cli.training.step.flat import trained
 
@@ -52,8 +50,8 @@ def start_from(model: Transformer, identity: Identity, config: StartConfig) -> s
     tensors = read_tensors(folder / WEIGHTS if own else weights_path(folder, description))
     transferred = ""
     if parent.tokenizers.fingerprint != identity.tokenizers.fingerprint:
-        tensors, message = _by_entry(weights(model), tensors, parent.tokenizers, identity.tokenizers)
-        transferred = f"; {message}"
+        tensors, origins = fitted_rows(tensors, parent.tokenizers, identity.tokenizers)
+        transferred = f"; it has another vocabulary: {origins}"
     if differing := _differing(weights(model), tensors):
         more = f"; and {len(differing) - SHOWN} more" if len(differing) > SHOWN else ""
         raise UserError(f"{folder} is not this model: {'; '.join(differing[:SHOWN])}{more}. {remedy}.")
@@ -80,27 +78,6 @@ def freeze(model: nn.Module, patterns: Sequence[str]) -> str:
     if not trained_count:
         raise UserError("start.freeze names all parameters, so there is nothing left to train.")
     return f"frozen: {count - trained_count:,} of {count:,} parameters ({', '.join(patterns)})"
-
-
-def _by_entry(
-    new: Mapping[str, Tensor], parent: Mapping[str, Tensor], parent_tokenizers: Tokenizers, own: Tokenizers
-) -> tuple[dict[str, Tensor], str]:
-    """Return the parent's tensors by name, fitted to the vocabulary of `own`, and a message with the number
-    of entries of each origin.
-
-    new: the new model's tensors.
-    parent: the parent's tensors, whose rows belong to the vocabulary of `parent_tokenizers`.
-
-    A parameter whose rows have another width in the parent stays as it is.
-    """
-    fitted, origins = fitted_rows(parent, parent_tokenizers, own)
-    tensors = {
-        name: fitted[name] if name in new and new[name].shape[1:] == tensor.shape[1:] else tensor
-        for name, tensor in parent.items()
-    }
-    sides = SIDES[1:] if own.recipe.joint else SIDES
-    counts = [f"{'' if own.recipe.joint else f'{side} '}{origins[side].in_words}" for side in sides]
-    return tensors, f"it has another vocabulary: {'; '.join(counts)}"
 
 
 def _differing(own: Mapping[str, Tensor], parent: Mapping[str, Tensor]) -> list[str]:
