@@ -138,9 +138,12 @@ def _languages(wishes: Wishes, old: ModelLanguages) -> tuple[ModelLanguages, dic
     for side in (old.sources, old.targets):
         symbols = {name: symbol for name, symbol in side.items() if not wishes.keep or name in wishes.keep}
         for name, start in wishes.add.items():
+            if start not in side:
+                continue
+            symbols[name] = side[start].replace(start, name)
             # A side without symbols, such as the source of MADLAD-400, takes any language.
-            symbols |= {name: side[start].replace(start, name)} if start in side else {}
-            starts |= {side[start].replace(start, name): side[start]} if side.get(start) else {}
+            if side[start]:
+                starts[symbols[name]] = side[start]
         sides.append(symbols)
     if len(starts) < len(wishes.add):
         raise UserError(

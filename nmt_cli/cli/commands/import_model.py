@@ -95,7 +95,9 @@ def import_model(
 
 def _listed(keep: str | None) -> tuple[str, ...]:
     """Return the languages of --keep, each once. Raise `UserError` for an empty name."""
-    names = tuple(dict.fromkeys(name.strip() for name in (keep or "").split(","))) if keep is not None else ()
+    if keep is None:
+        return ()
+    names = tuple(dict.fromkeys(name.strip() for name in keep.split(",")))
     if "" in names:
         raise UserError(f"--keep {keep} has an empty name. Give languages such as eng_Latn,deu_Latn.")
     return names

@@ -47,7 +47,7 @@ def replaced(message: bytes, number: int, content: bytes) -> bytes:
     fields with this number."""
     others = b"".join(message[start:end] for field, start, _, end in _fields(message) if field != number)
     # The order of fields does not matter in a protocol buffer.
-    return others + _as_varint(number << 3 | BYTES_FIELD) + _as_varint(len(content)) + content
+    return others + _field_of(number, content)
 
 
 def with_pieces(model: bytes, kept: set[int], added: Iterable[tuple[str, float, bytes]]) -> bytes:
@@ -65,12 +65,15 @@ def with_pieces(model: bytes, kept: set[int], added: Iterable[tuple[str, float, 
 
 def _piece(text: str, score: float, kind: bytes) -> bytes:
     """Return the field of a new piece."""
-    content = text.encode()
-    message = _as_varint(TEXT << 3 | BYTES_FIELD) + _as_varint(len(content)) + content
-    message += _as_varint(SCORE << 3 | 5) + struct.pack("<f", score)
+    message = _field_of(TEXT, text.encode()) + _as_varint(SCORE << 3 | 5) + struct.pack("<f", score)
     if kind:
         message += _as_varint(KIND << 3) + kind
-    return _as_varint(PIECE << 3 | BYTES_FIELD) + _as_varint(len(message)) + message
+    return _field_of(PIECE, message)
+
+
+def _field_of(number: int, content: bytes) -> bytes:
+    """Return a field that begins with the length of its content."""
+    return _as_varint(number << 3 | BYTES_FIELD) + _as_varint(len(content)) + content
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, int, int, int]]:

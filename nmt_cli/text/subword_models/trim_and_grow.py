@@ -39,12 +39,11 @@ def grown(pieces: Pieces, lines: Sequence[str], count: int, taken: Collection[st
     longer = [one for one in new if len(one[0]) > 1]
     chosen = [*characters, *longer[: max(0, count - len(characters))]]
     lowest = min(map(pieces.processor.get_score, range(len(pieces.entries))))
-    scores = [
+    added = [
         # A higher score is an earlier merge.
-        lowest - 1 - rank if merges else learnt.processor.get_score(number)
-        for rank, (_, number) in enumerate(chosen)
+        (piece, lowest - 1 - rank if merges else learnt.processor.get_score(number), LEARNT)
+        for rank, (piece, number) in enumerate(chosen)
     ]
-    added = [(piece, score, LEARNT) for (piece, _), score in zip(chosen, scores, strict=True)]
     return with_new_pieces(pieces, added)
 
 
