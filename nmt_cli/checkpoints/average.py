@@ -21,7 +21,9 @@ from nmt_cli.checkpoints.model_folder import (
     SHORTLIST,
     Identity,
     read_identity,
+    read_shortlist,
     write_model,
+    write_shortlist,
 )
 from nmt_cli.checkpoints.verified_files import plain_errors, read_description, refuse_not_finite
 from nmt_cli.errors import UserError
@@ -79,6 +81,8 @@ def average(
         origin |= common_search(parts) | about.recorded
         tensors = mean(parts)
         write_model(folder, identity, tensors, origin)
+        if shortlist := read_shortlist(folders[-1], identity.tokenizers):
+            write_shortlist(folder, shortlist, identity.tokenizers)
         count = sum(tensor.numel() for tensor in tensors.values())
         (folder / CARD).write_text(card(identity, count, _weights_text(parts), about), "utf-8")
     return parts

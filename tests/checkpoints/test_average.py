@@ -22,11 +22,12 @@ from torch import Tensor
 
 from nmt_cli.checkpoints import model_folder
 from nmt_cli.checkpoints.average import average
-from nmt_cli.checkpoints.model_folder import Identity, read_model, weights, write_model
+from nmt_cli.checkpoints.model_folder import Identity, read_model, weights, write_model, write_shortlist
 from nmt_cli.checkpoints.verified_files import write_description, write_tensors
 from nmt_cli.data.preprocessing.pipeline import Outcome
 from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.model.config import ModelConfig
+from nmt_cli.text.shortlist import shortlist_of
 from nmt_cli.text.tokenizers import load_tokenizers
 from tests.checks import differing, refusal
 from tests.searching import translate_ids
@@ -126,6 +127,17 @@ def test_an_average_records_its_steps_and_has_no_other_files_of_a_checkpoint(
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
         *("README.md", "config.json", "model.safetensors", "tokenizer")
     ]
+
+
+def test_an_average_keeps_the_shortlist_of_the_last_model(
+    tmp_path: Path, identity: Identity, models: list[Path]
+) -> None:
+    own = shortlist_of([[token] for token in range(len(identity.tokenizers.source.vocabulary))])
+    write_shortlist(models[-1], own, identity.tokenizers)
+    average(models, tmp_path / "out")
+    kept = read_model(tmp_path / "out").shortlist
+    assert kept
+    assert kept.targets.tolist() == own.targets.tolist()
 
 
 def test_an_average_of_averages_records_all_steps(tmp_path: Path, models: list[Path]) -> None:

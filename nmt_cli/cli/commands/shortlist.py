@@ -29,7 +29,7 @@ def shortlist(model: Path, dataset: Path, quiet: bool) -> None:
 
     folder = find_model(model)
     tokenizers = load_tokenizers(folder / TOKENIZERS)
-    made = learned(open_dataset(dataset), tokenizers, model)
+    made = learned(open_dataset(dataset), tokenizers, folder)
     write_shortlist(folder, made, tokenizers)
     entries, tokens = len(tokenizers.target.vocabulary), len(made.offsets) - 1
     printer(quiet)(

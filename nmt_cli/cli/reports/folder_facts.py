@@ -9,7 +9,7 @@ from typing import Any
 
 from nmt_cli.checkpoints.finding import BEST, CONFIG, checkpoints
 from nmt_cli.checkpoints.foreign_kinds import foreign_kind, in_words, remedy
-from nmt_cli.checkpoints.model_folder import FORMAT, read_identity, weights_path
+from nmt_cli.checkpoints.model_folder import FORMAT, read_identity, read_shortlist, weights_path
 from nmt_cli.checkpoints.run_folder import STATE, read_state
 from nmt_cli.checkpoints.verified_files import read_description, read_tensors
 from nmt_cli.config import read
@@ -160,6 +160,13 @@ def _of_model(folder: Path) -> Facts:
         "model": f"{shape_in_words(identity.config)}; {count:,} parameters",
         "subwords": _subwords(recipe.kind, recipe.joint, sizes),
     }
+    languages = recipe.own_languages
+    if len(languages.directions) > 1 and (recipe.source_lang, recipe.target_lang) in languages.directions:
+        facts["without languages"] = f"{recipe.source_lang} -> {recipe.target_lang}"
+    if search := description.get("search"):
+        facts["search"] = ", ".join(f"{name} {value}" for name, value in search.items())
+    if shortlist := read_shortlist(folder, identity.tokenizers):
+        facts["shortlist"] = f"{len(shortlist.targets) / sizes[0]:.1f} entries for a source token"
     if steps:
         facts["average of"] = averaged
     if trained:

@@ -5,12 +5,16 @@ import json
 import re
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from subprocess import CompletedProcess
 
 import pytest
 
 from nmt_cli.checkpoints.average import average
+from nmt_cli.checkpoints.model_folder import read_model, weights, write_model, write_shortlist
+from nmt_cli.text.shortlist import shortlist_of
+from nmt_cli.text.tokenizers import load_tokenizers
 from tests.cli.conftest import Nmt, assert_one_line
 
 GOLDEN = Path(__file__).parents[2] / "golden"
@@ -43,6 +47,28 @@ def test_the_corpora_of_a_dataset_are_described_with_their_tags(
 
 def test_the_languages_of_a_model_are_described(nmt: Nmt, made_models: Path) -> None:
     assert described(nmt("info", made_models / "tagged"))["languages"] == "en -> de, fr, es"
+
+
+def test_the_usual_direction_of_a_model_of_several_languages_is_described(
+    nmt: Nmt, made_models: Path, tmp_path: Path
+) -> None:
+    folder = made_models / "tagged"
+    assert "without languages" not in described(nmt("info", folder))  # each line needs a tag
+    directed = load_tokenizers(folder / "tokenizer").directed("en", "fr").described_anew()
+    identity = replace(read_model(folder).identity, tokenizers=directed)
+    (tmp_path / "french").mkdir()
+    write_model(tmp_path / "french", identity, weights(read_model(folder).transformer), {})
+    assert described(nmt("info", tmp_path / "french"))["without languages"] == "en -> fr"
+
+
+def test_the_search_settings_and_the_shortlist_of_a_model_are_described(nmt: Nmt, tmp_path: Path) -> None:
+    model = read_model(GOLDEN / "model")
+    tensors, tokenizers = weights(model.transformer), model.identity.tokenizers
+    write_model(tmp_path, model.identity, tensors, {"search": {"beam": 6, "unknown": False}})
+    write_shortlist(tmp_path, shortlist_of([[1, 2]] * 96), tokenizers)
+    facts = described(nmt("info", tmp_path))
+    assert facts["search"] == "beam 6, unknown False"
+    assert facts["shortlist"] == "2.0 entries for a source token"
 
 
 MODEL = {
