@@ -153,6 +153,10 @@ def _languages(wishes: Wishes, old: ModelLanguages) -> tuple[ModelLanguages, dic
     if not all(sides):
         word, all_names = ("from", old.sources) if not sides[0] else ("into", old.targets)
         raise UserError(f"--keep needs a language to translate {word}. The model has {listed(all_names)}.")
+    if len({*sides[0], *sides[1]}) < 2:
+        raise UserError(
+            f"--keep {next(iter(sides[0]))} leaves nothing to translate into. Name two languages."
+        )
     # Directions are recorded if the training data had only some.
     pairs = [*old.pairs]
     for name, start in wishes.add.items():
@@ -239,7 +243,7 @@ def _check_covered(texts: Sequence[Text], names: Sequence[str]) -> None:
     missing = [name for name in names if name not in of_texts]
     if missing and "" not in of_texts:
         raise UserError(
-            f"no --text is in {missing[0]}, so its entries would be removed. Add a text whose name ends with "
+            f"no --text is in {missing[0]}, so its entries cannot be chosen. Add a text whose name ends with "
             "the language, such as mine.de."
         )
 

@@ -1,8 +1,10 @@
 """Wishes for a vocabulary that cannot be fulfilled: each gets an error of one line."""
 
 import random
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import pytest
 
@@ -10,6 +12,7 @@ from nmt_cli.errors import UserError
 from nmt_cli.interop.foreign import ImportOptions
 from nmt_cli.interop.importing import read
 from nmt_cli.interop.vocabulary_options import Wishes, fit
+from nmt_cli.text.tokenizers import load_tokenizers
 from tests.checks import refusal
 from tests.interop.conftest import m2m100_folder, marian_folder, sentences
 from tests.interop.test_vocabulary_options import text, texts
@@ -45,7 +48,8 @@ PAIR = ("eng_Latn", "fra_Latn")
         ("eng_Latn,xyz_Latn", {}, ["mine.en"], PAIR, "--keep: the model has no language xyz_Latn: "),
         ("", {"tyv_Cyrl": "kaz_Cyrl"}, ["mine.en"], PAIR, "--add tyv_Cyrl=kaz_Cyrl: the model has no "),
         ("", {"deu_Latn": "fra_Latn"}, ["mine.en"], PAIR, "the model has deu_Latn already. Omit --add."),
-        ("eng_Latn,fra_Latn", {}, ["mine.en"], (), "no --text is in fra_Latn, so its entries would be"),
+        ("eng_Latn,fra_Latn", {}, ["mine.en"], (), "no --text is in fra_Latn, so its entries cannot"),
+        ("eng_Latn", {}, ["mine.en"], (), "--keep eng_Latn leaves nothing to translate into. Name two"),
         ("eng_Latn,fra_Latn", {}, ["short.en", "mine.fr"], (), "short.en has 12 lines of text, but choosing"),
         ("eng_Latn,fra_Latn", {}, ["greek.en", "mine.fr"], (), "greek.en: 0% of its letters are Latn, the "),
         ("eng_Latn,fra_Latn", {}, ["greek.txt"], (), "greek.txt: 0% of its letters are Latn, the script of"),
@@ -58,6 +62,18 @@ def test_a_wish_that_cannot_be_fulfilled_is_refused(
 ) -> None:
     wishes = Wishes(tuple(filter(None, keep.split(","))), add, texts(folder, *names))
     assert message in refusal(fitted, folder, "nllb", wishes, *pair)
+
+
+def test_languages_to_keep_may_be_given_together_or_apart(
+    folder: Path, nmt: Callable[..., CompletedProcess[str]], tmp_path: Path
+) -> None:
+    text = ["--text", folder / "mine.en", "--text", folder / "mine.fr"]
+    for out, keep in (("a", ["eng_Latn,fra_Latn"]), ("b", ["eng_Latn", "fra_Latn"])):
+        options = [part for name in keep for part in ("--keep", name)]
+        result = nmt("import", folder / "nllb", *options, *text, "--out", tmp_path / out)
+        assert result.returncode == 0, result.stderr
+    a, b = (load_tokenizers(tmp_path / out / "tokenizer").fingerprint for out in "ab")
+    assert a == b
 
 
 def test_a_text_in_any_language_may_cover_all(folder: Path) -> None:

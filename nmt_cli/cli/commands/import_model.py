@@ -21,7 +21,9 @@ from nmt_cli.text.model_languages import listed
     type=Choice(["marian", "huggingface"]),
     help="Position encodings.  [default: those of SOURCE's toolkit]",
 )
-@click.option("--keep", metavar="LANG,LANG", help="Languages to keep. Trims the vocabulary to --text.")
+@click.option(
+    "--keep", multiple=True, metavar="LANG,LANG", help="Languages to keep. Trims the vocabulary to --text."
+)
 @click.option("--add", multiple=True, metavar="NEW=OLD", help="New language, which starts as an old one.")
 @click.option("--text", multiple=True, type=EXISTING_FILE, help="Text, such as mine.en. Can be repeated.")
 @click.option(
@@ -36,7 +38,7 @@ def import_model(
     source_lang: str | None,
     target_lang: str | None,
     positions: str | None,
-    keep: str | None,
+    keep: tuple[str, ...],
     add: tuple[str, ...],
     text: tuple[Path, ...],
     pieces: int | None,
@@ -93,13 +95,13 @@ def import_model(
         show(f"note: {note}")
 
 
-def _listed(keep: str | None) -> tuple[str, ...]:
-    """Return the languages of --keep, each once. Raise `UserError` for an empty name."""
-    if keep is None:
-        return ()
-    names = tuple(dict.fromkeys(name.strip() for name in keep.split(",")))
+def _listed(keep: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the languages of all --keep, each once. Raise `UserError` for an empty name."""
+    names = tuple(dict.fromkeys(name.strip() for listed in keep for name in listed.split(",")))
     if "" in names:
-        raise UserError(f"--keep {keep} has an empty name. Give languages such as eng_Latn,deu_Latn.")
+        raise UserError(
+            f"--keep {','.join(keep)} has an empty name. Give languages such as eng_Latn,deu_Latn."
+        )
     return names
 
 
