@@ -39,11 +39,12 @@ train() { # NAME STEPS OPTION...
     nmt train "$out/$name-data" --config "$out/start/train.toml" "${settings[@]}" --set schedule.warmup=50 \
         --set sampling.target=0.1 --max-steps "$steps" --validate-every "$steps" "$@" --out "$out/$name"
 }
-languages=(--source-lang eng_Latn --target-lang tyv_Cyrl --reuse-tokenizer "$out/start")
+languages=(--source-lang eng_Latn --target-lang tyv_Cyrl)
 new=$out/tyv_Cyrl
 nmt preprocess "${languages[@]}" --train "$new/new" --train "$new/old" --valid "$new/valid-new" --valid "$new/valid-old" \
-    --out "$out/fitted-data"
-nmt preprocess "${languages[@]}" --train "$new/new" --valid "$new/valid-new" --out "$out/scratch-data"
+    --reuse-tokenizer "$out/start" --out "$out/fitted-data"
+nmt preprocess "${languages[@]}" --train "$new/new" --valid "$new/valid-new" --reuse-tokenizer "$out/start" \
+    --out "$out/scratch-data"
 train fitted "${NEW:-700}" --init-from "$out/start" --set 'mixing.weights={new=1, old=1}'
 train scratch "${ALONE:-350}"
 

@@ -17,6 +17,7 @@ NMT = """#!/bin/sh
 command=$1
 case "$command $*" in
 preprocess*--reuse-tokenizer*) set -- "$@" --workers 1 ;;
+*byte_fallback=true*) set -- "$@" --workers 1 --vocab-size 400 ;;
 preprocess*) set -- "$@" --workers 1 --vocab-size 120 ;;
 train*--dry-run*) ;;
 train*--init-from*) set -- "$@" --batch-tokens 300 --max-steps 5 --validate-every 5 --quiet ;;

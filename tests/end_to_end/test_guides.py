@@ -12,8 +12,8 @@ PAGES = sorted(path for part in ("how-to", "explanation") for path in (DOCS / pa
 
 COMMAND = r"^(nmt|echo|printf|cat|head|mkdir|args|for|python|recipes)\b"
 NOT_HERE = (
-    r"^(git clone|pip|python3 -m venv|podman|systemctl|openssl|hf auth|eval|nmt demo|nmt serve|\$ nmt|.*wmt22"
-    r"|.*filter\.scorer)\b"
+    r"^(git clone|pip|python3 -m venv|podman|systemctl|openssl|hf auth|eval|nmt demo|nmt serve|berg/bin"
+    r"|nmt import facebook|\$ nmt|.*wmt22|.*filter\.scorer)\b"
 )
 """The beginnings of commands that other tests run, that need a network, or that change the machine."""
 

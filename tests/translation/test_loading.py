@@ -43,7 +43,7 @@ def test_each_of_several_gpus_has_a_worker_that_loads_the_model_on_it(
         events.append(device)
         yield
 
-    def prepared(models: Sequence[Transformer], precision: Precision) -> Decoder:
+    def prepared(models: Sequence[Transformer], precision: Precision, shortlist: object = None) -> Decoder:
         events.append(models[0].device)
         return Decoder(models)
 
