@@ -169,8 +169,8 @@ class AugmentConfig(Section):
     """Share of pairs with more placeholders. The dataset needs tokenizer.placeholders."""
 
     noise: float = setting(0.0, Bounds(least=0, most=1), kind="whole run")
-    """Share of pairs with emoji or other scripts in both texts. This teaches the model to copy what it does
-    not know. Usually 0.1 for a small corpus, 0.005 for millions of pairs. The dataset needs
+    """Share of pairs with emoji or other scripts in both texts. This teaches the model to copy unknown
+    signs. Usually 0.1 for a small corpus, 0.005 for millions of pairs. The dataset needs
     tokenizer.byte_fallback."""
 
     terms: float = setting(0.0, Bounds(least=0, most=1), kind="whole run")
