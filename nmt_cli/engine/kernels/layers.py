@@ -187,7 +187,7 @@ def score_listed(row, operation, listed_I, weights, work):
     """Write the logits of the tokens `listed_I` of a row, in their order, to its first columns.
 
     `operation` is that of the product with the output matrix. The logits are those of `multiply`, up to
-    rounding in fp32.
+    rounding. In 8 bits, whether a processor rounds between a product and a sum decides.
     """
     matrix = weights.matrices[operation[1]]
     x_C, out_C = work.buffers[operation[2]][row], work.buffers[operation[3]][row]
