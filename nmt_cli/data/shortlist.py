@@ -10,9 +10,10 @@ from nmt_cli.errors import UserError
 from nmt_cli.text.shortlist import Shortlist, shortlist_of, with_copies
 from nmt_cli.text.tokenizers import Tokenizers, load_tokenizers
 
-FREQUENT = 100
-"""The number of frequent target tokens that every sentence may use. Many of them, such as articles, translate
-no source token in particular."""
+UNLINKED = 100
+"""The number of target tokens that every sentence may use: those that are most often linked to no source
+token, such as articles. No list of a source token would have them. Of equals, the most frequent come
+first."""
 
 BEST = 50
 """The maximum number of target tokens for a source token."""
@@ -38,20 +39,23 @@ def learned(dataset: Dataset, tokenizers: Tokenizers, model: Path) -> Shortlist:
         raise UserError(
             f"{dataset.folder} has no alignments. Make it again with nmt preprocess --set corpus.align=true."
         )
-    frequent, keys, counts = np.zeros(entries, np.int64), np.zeros(0, np.int64), np.zeros(0, np.int64)
+    frequent, unlinked = np.zeros((2, entries), np.int64)
+    keys, counts = np.zeros((2, 0), np.int64)
     for first in range(0, len(split), PAIRS_AT_ONCE):
         end = min(first + PAIRS_AT_ONCE, len(split))
         (source, of_source), (target, of_target), (links, of_links) = (
             (one.tokens[one.offsets[first] : one.offsets[end]].astype(np.int64), one.offsets[first : end + 1])
             for one in (split.source, split.target, split.links)
         )
-        frequent += np.bincount(target, minlength=entries)
         pair_of_link = np.repeat(np.arange(end - first), np.diff(of_links))
         starts = ((of - of[0])[pair_of_link] for of in (of_source, of_target))
-        places = links & (1 << LINK_BITS) - 1, links >> LINK_BITS
-        linked = (side[at + start] for side, at, start in zip((source, target), places, starts, strict=True))
-        sources, targets = linked
-        keys, counts = _added(keys, counts, sources * entries + targets)
+        numbers = links & (1 << LINK_BITS) - 1, links >> LINK_BITS
+        at_source, at_target = (start + number for start, number in zip(starts, numbers, strict=True))
+        keys, counts = _added(keys, counts, source[at_source] * entries + target[at_target])
+        is_unlinked = np.ones(len(target), np.bool_)
+        is_unlinked[at_target] = False
+        frequent += np.bincount(target, minlength=entries)
+        unlinked += np.bincount(target[is_unlinked], minlength=entries)
     sources, targets = np.divmod(keys, entries)
     order = np.lexsort((-counts, sources))
     sources, targets = sources[order], targets[order]
@@ -60,7 +64,7 @@ def learned(dataset: Dataset, tokenizers: Tokenizers, model: Path) -> Shortlist:
     lists: list[list[int]] = [[] for _ in tokenizers.source.vocabulary.entries]
     for token, other in zip(sources[ranks < BEST].tolist(), targets[ranks < BEST].tolist(), strict=True):
         lists[token].append(other)
-    lists[tokenizers.source.vocabulary.end] += np.argsort(-frequent, kind="stable")[:FREQUENT].tolist()
+    lists[tokenizers.source.vocabulary.end] += np.lexsort((-frequent, -unlinked))[:UNLINKED].tolist()
     return shortlist_of(with_copies(lists, tokenizers.source.vocabulary, tokenizers.target.vocabulary))
 
 

@@ -19,7 +19,7 @@ def test_the_targets_that_a_token_is_linked_to_most_often_are_listed(
 ) -> None:
     monkeypatch.setattr(module, "PAIRS_AT_ONCE", 7)
     monkeypatch.setattr(module, "BEST", 3)
-    monkeypatch.setattr(module, "FREQUENT", 4)
+    monkeypatch.setattr(module, "UNLINKED", 4)
     make(tmp_path / "out", [toy], "corpus.align=true", f"tokenizer.joint={joint}")
     dataset, tokenizers = open_dataset(tmp_path / "out"), load_tokenizers(tmp_path / "out" / "tokenizer")
     source, target = tokenizers.source.vocabulary, tokenizers.target.vocabulary
@@ -27,8 +27,11 @@ def test_the_targets_that_a_token_is_linked_to_most_often_are_listed(
     assert split.links
     counts: dict[int, Counter[int]] = {token: Counter() for token in range(len(source))}
     frequent: Counter[int] = Counter()
+    unlinked: Counter[int] = Counter()
     for one, other, links in zip(*map(ids_of, (split.source, split.target, split.links)), strict=True):
         frequent.update(other)
+        linked = {link >> LINK_BITS for link in links}
+        unlinked.update(token for place, token in enumerate(other) if place not in linked)
         for link in links:
             counts[one[link & (1 << LINK_BITS) - 1]][other[link >> LINK_BITS]] += 1
     actual = learned(dataset, tokenizers, Path("model"))
@@ -37,8 +40,8 @@ def test_the_targets_that_a_token_is_linked_to_most_often_are_listed(
         same = {target.entries.index(text)} if text and text in target.entries else set()
         ranked = sorted(counts[token].values(), reverse=True)[:3]
         if token == source.end:
-            most = sorted(frequent.values(), reverse=True)[:4]
-            assert sorted((frequent[one] for one in listed), reverse=True)[:4] == most
+            most = sorted(((unlinked[one], frequent[one]) for one in range(len(target))), reverse=True)[:4]
+            assert sorted(((unlinked[one], frequent[one]) for one in listed), reverse=True)[:4] == most
             assert len(listed) <= 5
         else:
             assert same <= listed
