@@ -82,7 +82,7 @@ SLOW = (
     *("data/batching/test_links_follow_the_text.py", "translation/text/test_ranking.py", "cli/test_main.py"),
     *("cli/commands/test_score.py", "cli/commands/test_train.py", "training/test_guided_alignment.py"),
     *("training/step/test_no_waiting.py", "scoring/neural/", "scoring/test_command.py", "test_prose.py"),
-    *("checkpoints/test_average.py", "test_other_toolkits.py"),
+    *("checkpoints/test_average.py", "test_other_toolkits.py", "text/languages/"),
 )
 """Folders and files in which all tests are slow. Other slow tests have a mark."""
 
