@@ -33,7 +33,7 @@ test: install
 	$(TESTS)
 
 older-processor: install  ## the tests of compiled products, as on a processor with AVX2 only
-	$(AVX2) $(TESTS) tests/engine tests/runtime/kernels
+	$(AVX2) $(TESTS) tests/engine tests/runtime/kernels tests/data/preprocessing/test_aligner.py
 
 portable: install  ## all tests in each environment of PORTABLE
 	for environment in $(PORTABLE); do \
