@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeVar
 
 import click
 
-from nmt_cli.checkpoints.finding import own_search
+from nmt_cli.checkpoints.finding import own_search, recipe_of
 from nmt_cli.config import (
     MALFORMED,
     Setting,
@@ -30,6 +30,7 @@ from nmt_cli.errors import UserError, does_not_exist, printable
 from nmt_cli.other_toolkits import first_batch_size, named_here, not_here, note_on, value_here
 from nmt_cli.removed_settings import REMOVED, removed_like
 from nmt_cli.setting_values import Bounds, Entry, shown, spelt_like, toml_literal
+from nmt_cli.text.model_languages import listed
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Config = TypeVar("Config")
@@ -500,6 +501,26 @@ def own_defaults(folder: Path) -> dict[str, Any]:
     beam = ("beam",) if typed.get("search.mbr", "off") == "off" else ()
     unused = (*beam, "stop_early") if typed.get("search.sample") == "true" else ()
     return {f"search.{name}": value for name, value in own_search(folder).items() if name not in unused}
+
+
+def check_direction(folder: Path, source: str | None, target: str | None, quiet: bool) -> None:
+    """Raise `UserError` unless the model in `folder` translates from language `source` into `target`, before
+    it is loaded. If it has several targets and none is chosen, print how to choose one."""
+    recipe = recipe_of(folder)
+    languages, usual = recipe.own_languages, (recipe.source_lang, recipe.target_lang)
+    if source or target or recipe.needs_direction:
+        try:
+            languages.direction(source, target, usual)
+        except UserError as error:
+            missing = recipe.needs_direction and not (source and target)
+            remedy = " Give --source-lang and --target-lang." if missing else ""
+            raise UserError(f"{folder}: {error.message}{remedy}") from error
+    elif not recipe.begins and (tags := [*filter(None, languages.targets.values())]):
+        targets = listed(languages.targets)
+        printer(quiet)(
+            f"{folder} translates into {targets}. Choose one with --target-lang, or begin each line with its "
+            f"symbol, such as {tags[0]}."
+        )
 
 
 def printer(quiet: bool) -> Callable[[object], None]:

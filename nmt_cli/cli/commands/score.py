@@ -16,13 +16,13 @@ from nmt_cli.cli.options import (
     PATH,
     Choice,
     CommandWithSettings,
+    check_direction,
     chosen,
     common,
     not_empty,
     typed_settings,
     with_settings,
 )
-from nmt_cli.errors import UserError
 from nmt_cli.scoring.config import Metric, ScoreConfig, Test
 
 if TYPE_CHECKING:
@@ -68,7 +68,8 @@ small. With --model and --source, the output is a log-probability per line.
 @click.option(
     "--reference", "references", multiple=True, type=PATH, help="Reference translation. Repeat for several."
 )
-@click.option("--target-lang", metavar="LANG", help="Language.  [default: the ending of REFERENCE]")
+@click.option("--source-lang", metavar="LANG", callback=not_empty, help="Source language of --model.")
+@click.option("--target-lang", metavar="LANG", help="Target language.  [default: the ending of REFERENCE]")
 @click.option(
     "--metric",
     "metrics",
@@ -91,6 +92,7 @@ small. With --model and --source, the output is a log-probability per line.
 def score(
     hypotheses: tuple[Path, ...],
     references: tuple[Path, ...],
+    source_lang: str | None,
     target_lang: str | None,
     metrics: tuple[Metric, ...],
     metric_model: Path | None,
@@ -113,10 +115,13 @@ def score(
         click.echo("Reading translations from the terminal; Ctrl-D ends the input.", err=True)
     if model or (source and not command and COMET not in metrics):
         tests = sentences, by_length, documents, significance
-        unused = [references, target_lang, metrics, *tests, settings, inputs[1:]]
-        neural = metric_model or command or device
-        _by_model(model, source, inputs[0], as_json, quiet, unused=bool(neural) or any(unused))
+        unused = [references, metrics, metric_model, command, device, *tests, settings, inputs[1:]]
+        _check_by_model(model, source, unused=any(unused))
+        assert model and source
+        _by_model(model, (source_lang, target_lang), (source, inputs[0]), as_json, quiet)
         return
+    if source_lang:
+        raise click.UsageError("--source-lang chooses a direction of --model. Remove it.")
     if not references and not source:
         instead = "--metric comet, --scorer and --model can use --source FILE instead"
         raise click.UsageError(f"Give --reference FILE. {instead}.")
@@ -179,27 +184,36 @@ def _scorers(
         yield CommandScorer(command, report=report)
 
 
-def _by_model(
-    model: Path | None, source: Path | None, hypotheses: Path, as_json: bool, quiet: bool, *, unused: bool
-) -> None:
-    """Print the log-probability of each hypothesis by a model, given its source.
-
-    `unused` is true if options were given that have no effect here. Raise `UsageError` then, or if `model` or
-    `source` is None.
-    """
+def _check_by_model(model: Path | None, source: Path | None, *, unused: bool) -> None:
+    """Raise `UsageError` if `model` or `source` is None, or if options are `unused` that have no effect with
+    --model."""
     if not model or not source:
         raise click.UsageError("--model and --source work only together. Add the other.")
     if unused:
-        raise click.UsageError("--model works only with one HYP, --source and --json. Remove the others.")
+        others = "--source, --source-lang, --target-lang and --json"
+        raise click.UsageError(f"--model works only with one HYP, {others}. Remove the others.")
+
+
+def _by_model(
+    model: Path,
+    languages: tuple[str | None, str | None],
+    files: tuple[Path, Path],
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Print the log-probability of each hypothesis by a model, given its source.
+
+    - `languages`: the source and the target language of a model of several. None is the usual one.
+    - `files`: the sources and the hypotheses.
+    """
+    check_direction(model, *languages, quiet)
 
     from nmt_cli.api import load
     from nmt_cli.cli.reports.score_tables import show_pair_scores
     from nmt_cli.translation.pairs import read_pairs, with_perplexity
 
-    pairs = read_pairs(source, hypotheses)
+    pairs, (source, target) = read_pairs(*files), languages
     with load(model, precision="fp32", threads=1) as loaded:
-        if loaded.tokenizers.recipe.needs_direction:
-            remedy = "Import it again with --source-lang and --target-lang"
-            raise UserError(f"--model {model} translates between many languages. {remedy}.")
-        scores, longest = loaded.token_scores(pairs), loaded.max_source_tokens
-        show_pair_scores(with_perplexity(scores, loaded.tokenizers.source, longest, pairs), as_json, quiet)
+        directed = loaded.direction(target, source) if source or target else loaded
+        scores, longest = directed.token_scores(pairs), directed.max_source_tokens
+        show_pair_scores(with_perplexity(scores, directed.tokenizers.source, longest, pairs), as_json, quiet)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
-from nmt_cli.checkpoints.finding import find_model, recipe_of
+from nmt_cli.checkpoints.finding import find_model
 from nmt_cli.cli.options import (
     EXISTING,
     EXISTING_FILE,
@@ -20,6 +20,7 @@ from nmt_cli.cli.options import (
     STDOUT_OR_FILE,
     Choice,
     CommandWithSettings,
+    check_direction,
     chosen,
     common,
     device_options,
@@ -46,7 +47,6 @@ from nmt_cli.runtime.garbage import nothing_to_collect
 from nmt_cli.runtime.threads import available_cores, set_own_threads
 from nmt_cli.text.declared import declared_utf8
 from nmt_cli.text.formats import SUFFIXES, Format, blocks_of
-from nmt_cli.text.model_languages import listed
 from nmt_cli.translation.checks.notes import Noted
 from nmt_cli.translation.incoming import lines_of
 
@@ -129,7 +129,7 @@ def translate(
     # The collector would go through half a million objects of PyTorch again and again, for 0.2 s.
     with nothing_to_collect():
         config = _chosen(models, quiet)
-        _check_direction(models[0], source_lang, target_lang, quiet)
+        check_direction(models[0], source_lang, target_lang, quiet)
         # Before the model is loaded, which takes seconds: a wrong input should be reported at once.
         document = _document(source, target, form, page, config)
         from nmt_cli.api import load
@@ -236,26 +236,6 @@ def _chosen(models: Sequence[Path], quiet: bool) -> TranslateConfig:
         values = ", ".join(f"{name}={value}" for name, value in own.items())
         printer(quiet)(f"{models[0]} has its own settings: {values}")
     return config
-
-
-def _check_direction(folder: Path, source: str | None, target: str | None, quiet: bool) -> None:
-    """Raise `UserError` unless the model in `folder` translates from language `source` into `target`, before
-    it is loaded. If it has several targets and none is chosen, print how to choose one."""
-    recipe = recipe_of(folder)
-    languages, usual = recipe.own_languages, (recipe.source_lang, recipe.target_lang)
-    if source or target or recipe.needs_direction:
-        try:
-            languages.direction(source, target, usual)
-        except UserError as error:
-            missing = recipe.needs_direction and not (source and target)
-            remedy = " Give --source-lang and --target-lang." if missing else ""
-            raise UserError(f"{folder}: {error.message}{remedy}") from error
-    elif not recipe.begins and (tags := [*filter(None, languages.targets.values())]):
-        targets = listed(languages.targets)
-        printer(quiet)(
-            f"{folder} translates into {targets}. Choose one with --target-lang, or begin each line with its "
-            f"symbol, such as {tags[0]}."
-        )
 
 
 def _scorer(

@@ -129,6 +129,32 @@ def test_model_without_source_is_wrong_usage(
     assert_one_line(result, 2, message)
 
 
+def test_the_direction_of_a_model_of_several_is_chosen_as_in_nmt_translate(
+    nmt: Nmt, made_models: Path, tmp_path: Path
+) -> None:
+    plain, tagged, target = (tmp_path / name for name in ("plain", "tagged", "target"))
+    plain.write_text("abc\nde\n")
+    tagged.write_text("<2fr> abc\n<2fr> de\n")
+    target.write_text("<2fr> abc\n<2fr> de\n")
+    command = ("score", target, "--model", made_models / "tagged")
+    french = nmt(
+        *command, "--source", plain, "--source-lang", "en", "--target-lang", "FR", "--json", "--quiet"
+    )
+    assert (french.returncode, french.stderr) == (0, "")
+    by_tags = nmt(*command, "--source", tagged, "--json")
+    assert json.loads(french.stdout) == json.loads(by_tags.stdout)
+    spanish = nmt(*command, "--source", plain, "--target-lang", "es", "--json", "--quiet")
+    assert json.loads(spanish.stdout)["lines"][0]["log_probability"] < -5
+    assert "tagged translates into de, fr, es. Choose one with --target-lang" in by_tags.stderr
+    assert_one_line(
+        nmt(*command, "--source", plain, "--target-lang", "ja"),
+        1,
+        "does not translate into ja: it has de, fr, es.",
+    )
+    wrong = nmt("score", target, "--reference", target, "--source-lang", "en")
+    assert_one_line(wrong, 2, "--source-lang chooses a direction of --model. Remove it.")
+
+
 @pytest.mark.parametrize("texts", [("--source", "-", "-"), ("--source", "-")], ids=" ".join)
 def test_both_texts_from_stdin_are_one_line_of_error(nmt: Nmt, model: Path, texts: tuple[str, ...]) -> None:
     result = nmt("score", "--model", model, *texts)
