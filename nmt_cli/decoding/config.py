@@ -54,7 +54,8 @@ class BeamConfig(Section):
     min_length: int = setting(0, Bounds(least=0, most=10_000))
     """Minimum number of target tokens. The maximum of cap_ratio and cap_extra has precedence.
 
-    A language code at the start does not count.
+    A language code at the start does not count. From 1 on, no translation ends with a token that is only a
+    space, so that it has text.
     """
 
     max_length: int = setting(0, Bounds(least=0))

@@ -56,6 +56,7 @@ class EngineSearch:
         self._rules = packed.kernels.Rules(
             banned=np.array(sorted(banned), np.int64),
             symbols=np.empty(0, np.int64),
+            spaces=np.array(vocabulary.spaces if config.min_length else [], np.int64),
             end=vocabulary.end,
             early=config.min_length,
             gnmt=config.length_rule == "gnmt",

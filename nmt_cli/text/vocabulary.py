@@ -14,6 +14,7 @@ from typing import Any
 
 from nmt_cli.errors import UserError
 from nmt_cli.setting_values import is_unicode
+from nmt_cli.text.normalize import SPACE_MARK
 
 NEW_MARKS = ("</s>", "<unk>")
 """The first entries of a new vocabulary. `</s>` is the end token and also the start token, `<unk>` the
@@ -74,6 +75,12 @@ class Vocabulary:
     def marks(self) -> dict[str, Any]:
         """The ids of the special tokens, in types of JSON."""
         return {"end": self.end, "start": self.start, "unknown": self.unknown, "never": list(self.never)}
+
+    @property
+    def spaces(self) -> list[int]:
+        """The ids of entries that are only a space, ascending, such as a lone "▁" of SentencePiece."""
+        entries = enumerate(self.entries)
+        return [i for i, entry in entries if entry and not entry.replace(SPACE_MARK, " ").strip()]
 
     def ended(self, tokens: Sequence[int]) -> list[int]:
         """Return the ids of a sentence followed by the end token, as a new list.

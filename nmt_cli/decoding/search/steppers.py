@@ -30,6 +30,8 @@ class Stepper:
         self._end = vocabulary.end
         banned = {*vocabulary.never} if config.unknown else {*vocabulary.never, vocabulary.unknown}
         self._banned = torch.tensor(sorted(banned), dtype=torch.int64, device=ensemble.device)
+        spaces = vocabulary.spaces if config.min_length else []
+        self._spaces = torch.tensor(spaces, dtype=torch.int64, device=ensemble.device)
 
     def step(self, plan: StepPlan, beams: Beams, caches: Caches) -> None:
         """Carry out a plan: extend each hypothesis in `beams` by a token, and reorder the caches.
@@ -56,7 +58,8 @@ class Stepper:
         """Extend the caches, and return the log-probabilities of the next tokens, [R, V]. A forbidden token
         has -inf.
 
-        - Forbidden are banned tokens, an end that is too early, and what the rules of `history` forbid.
+        - Forbidden are banned tokens, an end that is too early or, with a minimum length, follows a space,
+          and what the rules of `history` forbid.
         - If the rules leave no token to a row, the row may end.
         - A row with a forced token may only take this one, even if it is banned.
         - A sentence with terms may only take the continuations that its beam takes.
@@ -72,6 +75,8 @@ class Stepper:
         ends_R = x_RV[:, self._end].clone()
         if plan.too_early_R is not None:
             x_RV[:, self._end].masked_fill_(_on(x_RV.device, plan.too_early_R), -torch.inf)
+        if len(self._spaces):
+            x_RV[:, self._end].masked_fill_(torch.isin(plan.newest_R, self._spaces), -torch.inf)
         if plan.history:
             for rule in plan.history.rules:
                 rule(x_RV, plan.history, self._end)

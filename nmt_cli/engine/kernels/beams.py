@@ -21,12 +21,15 @@ from nmt_cli.runtime.kernels.compiled import OPTIONS, exp, maximum, njit
 
 NEVER = np.float32(-np.inf)
 
-Rules = namedtuple("Rules", "banned symbols end early gnmt exponent reach enough")
-"""The rules of a search: ids that are never written, symbols of placeholders, the end token, the number of
-tokens before which no hypothesis ends, whether the length rule is "gnmt", its exponent, `SearchConfig.reach`,
-and the number of finished hypotheses that end the search for a sentence."""
+Rules = namedtuple("Rules", "banned symbols spaces end early gnmt exponent reach enough")
+"""The rules of a search: ids that are never written, symbols of placeholders, ids after which no hypothesis
+ends, the end token, the number of tokens before which no hypothesis ends, whether the length rule is "gnmt",
+its exponent, `SearchConfig.reach`, and the number of finished hypotheses that end the search of a
+sentence."""
 
-RULES_TYPE = types.NamedTuple((int64[::1], int64[::1], int64, int64, boolean, float32, float32, int64), Rules)
+RULES_TYPE = types.NamedTuple(
+    (int64[::1], int64[::1], int64[::1], int64, int64, boolean, float32, float32, int64), Rules
+)
 
 STATE_FIELDS = {
     "live": int64[::1],
@@ -134,14 +137,17 @@ def _forbid_one(token, x_V, listed_I):
 
 
 @njit(**OPTIONS)
-def _forbid(b, x_V, listed_I, rules, state):
-    """Set the logits of the tokens that must not come next in sentence `b` to -inf."""
+def _forbid(b, newest, x_V, listed_I, rules, state):
+    """Set the logits of the tokens that must not come after `newest` in sentence `b` to -inf."""
     for token in rules.banned:
         _forbid_one(token, x_V, listed_I)
     for i in range(len(rules.symbols) * state.without[b]):
         _forbid_one(rules.symbols[i], x_V, listed_I)
     if state.ages[b] < rules.early + state.certain[b]:
         _forbid_one(rules.end, x_V, listed_I)
+    for token in rules.spaces:
+        if token == newest:
+            _forbid_one(rules.end, x_V, listed_I)
 
 
 @njit(**OPTIONS)
@@ -189,7 +195,7 @@ def rank_tokens(team, phase, output, weights, work, rules, state):
             steps_W[0] = np.float32(0) if certain else (x_V[_column(forced, listed_I)] - top) - log_total
             tokens_W[0] = forced
         else:
-            _forbid(b, x_V, listed_I, rules, state)
+            _forbid(b, work.tokens_R[row], x_V, listed_I, rules, state)
             _top(x_V, steps_W, tokens_W)
             for w in range(len(steps_W)):
                 steps_W[w] = (steps_W[w] - top) - log_total

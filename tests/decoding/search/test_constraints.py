@@ -15,8 +15,10 @@ from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.decoding.search.hypotheses import Hypothesis, Sentence
 from nmt_cli.errors import UserError
 from nmt_cli.model.transformer import Transformer
+from nmt_cli.text.vocabulary import Vocabulary
 from tests.decoding.search.test_search import END, log_probs_of_all, model_of
-from tests.searching import translate_ids, translate_sentences
+from tests.model.test_variants import SMALL
+from tests.searching import SEARCHES, Prepare, translate_ids, translate_sentences
 
 SOURCE = [2, 4, 3]
 CAP = 3
@@ -97,6 +99,25 @@ def test_a_language_code_does_not_count_for_the_minimum_length(length: int) -> N
         for one in translate_sentences([model_of(seed, 12)], [sentence], config)[sentence.key] or []
     ]
     assert min(lengths) == length
+
+
+@pytest.mark.parametrize("prepare", SEARCHES.values(), ids=SEARCHES)
+def test_a_minimum_length_of_one_means_text_and_not_only_spaces(prepare: Prepare) -> None:
+    spaces = (2, 3, 5, 7, 11)
+    entries = tuple("\u2581" if i in spaces else f"\u2581{i}" for i in range(12))
+    vocabulary = Vocabulary(entries, end=0, start=0, unknown=1)
+    model = Transformer(SMALL, vocabulary, vocabulary, joint=True).eval()
+    with torch.no_grad():
+        model.output_matrix[[0, *spaces]] *= 3  # likelier than text
+
+    def last_tokens(min_length: int) -> list[int | None]:
+        config = SearchConfig(beam=4, n_best=4, min_length=min_length, length_penalty=0.0)
+        found = translate_ids([model], [[key, 3] for key in range(2, 12)], config, prepare)
+        # The maximum has precedence.
+        return [next(reversed(one.tokens), None) for own in found for one in own if len(one.tokens) < 52]
+
+    assert {None, *spaces}.intersection(last_tokens(0)) > {None}
+    assert (texts := last_tokens(1)) and not {None, *spaces}.intersection(texts)
 
 
 def test_a_translation_without_allowed_tokens_ends() -> None:
