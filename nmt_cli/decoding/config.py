@@ -120,6 +120,14 @@ class SearchConfig(BeamConfig):
     3 or 4 stops loops.
     """
 
+    second_attempt: bool = setting(False, everyday=True)
+    """Search again for a translation that loops or copies.
+
+    The second search repeats no four tokens, or no two of the source. Its result is used if it has only some
+    of the flags of the first. If a search returns several hypotheses, as with n_best, one without these flags
+    is preferred. Other sentences do not change.
+    """
+
     mbr: Mbr = setting("off", everyday=True)
     """Minimum Bayes risk: rank by agreement in a metric.
 

@@ -23,7 +23,7 @@ from nmt_cli.text.shortlist import Shortlist
 
 SETTINGS = set(
     """beam length_rule length_penalty min_length max_length cap_ratio cap_extra reach stop_early n_best
-    unknown shortlist mbr rows glossary ban top_k seed""".split()
+    unknown shortlist second_attempt mbr rows glossary ban top_k seed""".split()
 )
 """The settings of a search that the engine applies, or that change nothing in it. Words of `ban` and of a
 glossary come with the sentence. The settings of sampling have no effect without `sample`."""

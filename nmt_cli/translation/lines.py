@@ -93,6 +93,12 @@ class Translation:
         return f"<Translation {self.text!r}, confidence {self.confidence:.2f}{signs and f', {signs}'}>"
 
     @property
+    def repaired(self) -> bool:
+        """Whether a part of the best candidate replaces one that looped or copied its source
+        (`search.second_attempt`)."""
+        return any(part.repaired for candidate in self.candidates[:1] for part in candidate.parts)
+
+    @property
     def text(self) -> str:
         """The text of the best candidate, or "" if there is none."""
         return self.candidates[0].text if self.candidates else ""

@@ -61,7 +61,7 @@ def _opened(
 ) -> Request:
     """Return a new request in `queue`. `on_change` is called as in `RequestQueue.open`."""
     search = searched(options.search, translator.scorer)
-    return queue.open(search, WINDOW, on_change)
+    return queue.open(search, WINDOW, on_change, translator.second_attempts(options))
 
 
 def _block(

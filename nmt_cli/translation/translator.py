@@ -22,6 +22,7 @@ from nmt_cli.text.tokenizers import Tokenizers
 from nmt_cli.translation.call_options import CallOptions
 from nmt_cli.translation.joiner import Joiner
 from nmt_cli.translation.lines import FinishedLine, Translation
+from nmt_cli.translation.second_attempt import SecondAttempts, best_first
 from nmt_cli.translation.segmenter import Segmenter
 from nmt_cli.translation.text.long_lines import longest_source
 from nmt_cli.translation.text.model_glossary import Glossary
@@ -91,7 +92,13 @@ class Translator:
         """
         if self.scorer or options.search.mbr != "off":
             lines = ranked(lines, options.search, self.scorer, self.joiner.text)
+        if options.search.second_attempt:
+            lines = [(line, best_first(self.joiner, line, found)) for line, found in lines]
         return [self.joiner.translation(line, hypotheses) for line, hypotheses in lines]
+
+    def second_attempts(self, options: CallOptions) -> SecondAttempts | None:
+        """Return the second attempts of a call, or None if the settings do not ask for them."""
+        return SecondAttempts(self.joiner) if options.search.second_attempt else None
 
     def translate(
         self, decoder: Decoder, lines: Sequence[str], options: CallOptions | None = None
@@ -102,8 +109,12 @@ class Translator:
         cut = [self.segmenter.line(number, raw, options) for number, raw in enumerate(lines, start=1)]
         queue = ListQueue([sentence for line in cut for sentence in line.sentences])
         search = searched(options.search, self.scorer)
-        for found in decoder.translated(search, queue, threads=lambda sentences: torch.get_num_threads()):
-            queue.finish(*found)
+        attempts = self.second_attempts(options)
+        for sentence, found in decoder.translated(search, queue, lambda sentences: torch.get_num_threads()):
+            if attempts and (again := attempts.again(sentence, found)):
+                queue.put_back([again])
+            else:
+                queue.finish(sentence, attempts.better(sentence, found) if attempts else found)
         finished = [(line, [queue.hypotheses[one.key] for one in line.sentences]) for line in cut]
         return self.translations(finished, options)
 

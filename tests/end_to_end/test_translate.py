@@ -418,6 +418,7 @@ def test_json_has_hypotheses_scores_and_flags_of_each_line(made_models: Path, tr
         "line": 2,
         "hypotheses": [],
         "flags": [],
+        "repaired": False,
         "too_long": False,
         "failed": False,
         "confidence": 1.0,

@@ -62,6 +62,7 @@ def as_json(translation: Translation, aligned: Sequence[int] | None) -> bytes:
         "hypotheses": [_hypothesis(candidate) for candidate in translation.candidates],
         "confidence": round(translation.confidence, 4),
         "flags": [*translation.flags],
+        "repaired": translation.repaired,
         "too_long": translation.line.too_long,
         "failed": translation.failed,
     }
@@ -160,7 +161,7 @@ class TranslationReporter:
         self.odd = OddInput(recipe.kind, tokenizers.source.vocabulary, escapes=escapes)
         """The check for input that does not suit the model."""
 
-        self._degenerate, self._too_long, self._prefixes = Degenerate(), Noted(), Noted()
+        self._degenerate, self._too_long, self._prefixes = Degenerate(model.config), Noted(), Noted()
         self.failed = Noted()
         """The lines that did not fit into memory."""
 
@@ -197,7 +198,7 @@ class TranslationReporter:
         """
         line = translation.line
         self._lines += 1
-        self._degenerate.add(line.number, translation.flags)
+        self._degenerate.add(line.number, translation.flags, translation.repaired)
         ids = line.sentences[0].tokens if line.sentences else ()
         if warning := self.odd.warning(line.number, line.raw, ids):
             warn(warning)

@@ -176,6 +176,9 @@ class Hypothesis:
     rank_score: float | None = None
     """The score that ranks it among the hypotheses of the sentence, if `score` does not."""
 
+    repaired: bool = False
+    """Whether it was preferred to hypotheses that loop or copy their source (`search.second_attempt`)."""
+
     attention_TS: NDArray[np.float32] | None = field(default=None, compare=False)
     """[tokens, source tokens + 1]: the attention of each token to the source and its end token, in the last
     layer, as mean over the heads. Only for a sentence that is `aligned`."""

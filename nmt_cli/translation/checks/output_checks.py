@@ -8,6 +8,7 @@ from typing import Literal
 
 import regex
 
+from nmt_cli.decoding.config import TranslateConfig
 from nmt_cli.errors import UserError
 from nmt_cli.text.languages.sentence_splitting import sentences
 from nmt_cli.text.placeholders import PLACEHOLDER
@@ -16,17 +17,11 @@ from nmt_cli.translation.checks.notes import Noted
 Flag = Literal["empty", "looping", "copied", "length", "short", "markup", "terms"]
 
 SIGNS: dict[Flag, tuple[str, str]] = {
-    "empty": (
-        "is empty (search.min_length=1 prevents this)",
-        "are empty (search.min_length=1 prevents this)",
-    ),
+    "empty": ("is empty", "are empty"),
     "looping": ("loops", "loop"),
     "copied": ("copies its source", "copy their source"),
     "length": ("is far longer or shorter than its source", "are far longer or shorter than their source"),
-    "short": (
-        "lacks sentences of its source (input.sentences=split translates each)",
-        "lack sentences of their source (input.sentences=split translates each)",
-    ),
+    "short": ("lacks sentences of its source", "lack sentences of their source"),
     "markup": (
         "lacks or repeats markup, placeholders or addresses of its source",
         "lack or repeat markup, placeholders or addresses of their source",
@@ -139,10 +134,11 @@ def _copies(source: str, translation: str) -> bool:
     """Return whether the translation is a copy: it has at least `COPIED_SHARE` of the distinct words of the
     source.
 
-    Capitalised words do not count, since names are equal in many languages. A source with fewer than
-    `MIN_WORDS` other words has no copy. Neither has one whose translation has over 1.25 times as many words.
+    Capitalised words do not count, since names are equal in many languages, and neither do tags, placeholders
+    and addresses. A source with fewer than `MIN_WORDS` other words has no copy.
+    Neither has one whose translation has over 1.25 times as many words.
     """
-    words, translated = WORD.findall(source), WORD.findall(translation)
+    words, translated = (WORD.findall(MARKUP.sub(" ", text)) for text in (source, translation))
     ordinary = {word.casefold() for word in words if not word[0].isupper()}
     if len(ordinary) < MIN_WORDS or COPIED_SHARE * len(translated) > len(words):
         return False
@@ -154,23 +150,50 @@ def _sentence_count(text: str) -> int:
     return sum(1 for sentence, _ in sentences(text) if sentence)
 
 
+def _remedy(flag: Flag, config: TranslateConfig) -> str:
+    """Return a setting against a flag in parentheses, or "" if there is none or it is set already."""
+    if flag == "empty" and not config.search.min_length:
+        return " (search.min_length=1 prevents this)"
+    if flag in ("looping", "copied") and not config.search.second_attempt:
+        return " (search.second_attempt=true tries again)"
+    if flag == "short" and config.input.sentences == "keep":
+        return " (input.sentences=split translates each)"
+    return ""
+
+
 @dataclass(slots=True)
 class Degenerate:
     """Counts of translations and of their flags, for a report at the end of a run."""
 
+    config: TranslateConfig
+    """The settings of the run, so that the report suggests no setting that it has."""
+
     translations: int = 0
+    repaired: Noted = field(default_factory=Noted)
+    """Translations that replace one that looped or copied its source."""
+
     noted: dict[Flag, Noted] = field(default_factory=lambda: {flag: Noted() for flag in SIGNS})
 
-    def add(self, number: int, raised: Iterable[Flag]) -> None:
+    def add(self, number: int, raised: Iterable[Flag], repaired: bool = False) -> None:
         """Count the translation of line `number`. `raised` has its flags."""
         self.translations += 1
+        if repaired:
+            self.repaired.add(number)
         for flag in raised:
             self.noted[flag].add(number)
 
     def report(self) -> list[str]:
-        """Return one line per flag that occurred: "3 of 1,000 translations loop: lines 17, 40, 512"."""
-        return [
-            f"{lines.count:,} of {self.translations:,} translations {SIGNS[flag][lines.count > 1]}: {lines}"
+        """Return one line per flag that occurred: "3 of 1,000 translations loop: lines 17, 40, 512".
+
+        The last line is about repaired translations, if there are any.
+        """
+        noted = [
+            (SIGNS[flag][lines.count > 1] + _remedy(flag, self.config), lines)
             for flag, lines in self.noted.items()
+        ]
+        noted.append(("looped or copied at first and were searched again", self.repaired))
+        return [
+            f"{lines.count:,} of {self.translations:,} translations {what}: {lines}"
+            for what, lines in noted
             if lines.count
         ]

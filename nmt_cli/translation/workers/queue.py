@@ -16,6 +16,7 @@ from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.decoding.search.hypotheses import Hypothesis, Sentence
 from nmt_cli.errors import UserError
 from nmt_cli.translation.lines import FinishedLine, Line, line_number
+from nmt_cli.translation.second_attempt import SecondAttempts
 from nmt_cli.translation.workers.request import Request
 from nmt_cli.translation.workers.worker import Counts
 
@@ -117,17 +118,22 @@ class RequestQueue:
         return sum(request.unfinished for request in self._requests.values())
 
     def open(
-        self, search: SearchConfig, window: int, on_change: Callable[[], None] = lambda: None
+        self,
+        search: SearchConfig,
+        window: int,
+        on_change: Callable[[], None] = lambda: None,
+        attempts: SecondAttempts | None = None,
     ) -> Request:
         """Return a new request with the settings `search`.
 
         window: the number of lines that may be added ahead of the output.
         on_change: is called when `poll` may return a line. It must not block, because the caller holds the
             lock.
+        attempts: decides which sentences are searched a second time.
         """
         with self._locked:
             changed = threading.Condition(self._lock)
-            request = Request(next(self._numbers), search, window, changed, on_change)
+            request = Request(next(self._numbers), search, window, changed, on_change, attempts)
             self._requests[request.number] = request
             return request
 
@@ -302,7 +308,16 @@ class RequestQueue:
             self._notify_workers()
 
     def finish(self, sentence: Sentence, hypotheses: list[Hypothesis] | None) -> None:
-        """Store hypotheses, best first, or None if memory was too small. Ignore closed requests."""
+        """Store hypotheses, best first, or None if memory was too small. Ignore closed requests.
+
+        If the request asks for a second attempt instead, the sentence waits for a worker again.
+        """
+        # Without the lock, since this makes texts of the hypotheses and checks them.
+        if attempts := request.attempts if (request := self._request_of(sentence)) else None:
+            if again := attempts.again(sentence, hypotheses):
+                self.put_back([again])
+                return
+            hypotheses = attempts.better(sentence, hypotheses)
         with self._locked:
             if request := self._request_of(sentence):
                 request.finish(sentence, hypotheses)

@@ -9,6 +9,7 @@ from nmt_cli.decoding.batch import take_longest
 from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.decoding.search.hypotheses import Hypothesis, Sentence
 from nmt_cli.translation.lines import Line, line_number
+from nmt_cli.translation.second_attempt import SecondAttempts
 
 
 @dataclass(slots=True)
@@ -25,6 +26,9 @@ class Request:
 
     on_change: Callable[[], None]
     """Called whenever `changed` is notified, for callers with an event loop."""
+
+    attempts: SecondAttempts | None = None
+    """The sentences that are searched a second time, if the settings ask for it."""
 
     lines: dict[int, Line] = field(default_factory=dict)
     waiting: dict[int, list[Sentence]] = field(default_factory=dict)

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nmt_cli.decoding.config import InputConfig, SearchConfig, TranslateConfig
 from nmt_cli.translation.checks.notes import Noted
 from nmt_cli.translation.checks.output_checks import Degenerate, Flag, flags, terms_flag
 
@@ -176,8 +177,13 @@ def test_the_lowest_line_numbers_are_listed(numbers: list[int], expected: str) -
     assert str(lines) == expected
 
 
+def test_an_address_is_no_copy_of_its_source() -> None:
+    address = "see first.second.third.fourth.fifth@one.two.org"
+    assert flags(address, address, 20, 20) == ()
+
+
 def test_the_report_counts_each_flag_and_lists_its_first_lines() -> None:
-    tally = Degenerate()
+    tally = Degenerate(TranslateConfig())
     assert tally.report() == []
     numbers = list(range(1, 1001))
     random.Random(1).shuffle(numbers)
@@ -185,12 +191,29 @@ def test_the_report_counts_each_flag_and_lists_its_first_lines() -> None:
         raised: list[Flag] = ["looping"] if number in (17, 40, 512) else []
         raised += ["empty"] if number == 1000 else []
         raised += ["length"] if number % 100 == 40 else []
-        tally.add(number, raised)
+        tally.add(number, raised, repaired=number in (8, 9))
     assert tally.report() == [
         "1 of 1,000 translations is empty (search.min_length=1 prevents this): line 1,000",
-        "3 of 1,000 translations loop: lines 17, 40, 512",
+        "3 of 1,000 translations loop (search.second_attempt=true tries again): lines 17, 40, 512",
         "10 of 1,000 translations are far longer or shorter than their source: "
         "lines 40, 140, 240, 340, 440 and 5 more",
+        "2 of 1,000 translations looped or copied at first and were searched again: lines 8, 9",
+    ]
+
+
+def test_the_report_suggests_no_setting_that_is_set() -> None:
+    tally = Degenerate(
+        TranslateConfig(
+            search=SearchConfig(min_length=1, second_attempt=True), input=InputConfig(sentences="split")
+        )
+    )
+    every: list[Flag] = ["empty", "looping", "copied", "short"]
+    tally.add(1, every)
+    assert tally.report() == [
+        "1 of 1 translations is empty: line 1",
+        "1 of 1 translations loops: line 1",
+        "1 of 1 translations copies its source: line 1",
+        "1 of 1 translations lacks sentences of its source: line 1",
     ]
 
 
