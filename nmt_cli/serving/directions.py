@@ -59,6 +59,9 @@ class Directions:
                 pair = (first.source, second.target)
                 if first.source != second.target and pair not in self._all:
                     self._all[pair] = Direction(*pair, [*first.legs, *second.legs])
+        self.listed = [*dict.fromkeys([*self.named, *self.pairs])]
+        """The names to offer: those of models and directions, without names such as "en-mul"."""
+
         self.named |= {one.name: one for one in (*self.named.values(), *self._all.values())}
         self.languages = [*dict.fromkeys(chain.from_iterable(self._all))]
         """All source and target languages without repetitions, in the order of the models, source first."""

@@ -31,9 +31,6 @@ from nmt_cli.translation.text.unit_shares import composed
 
 Result = TypeVar("Result")
 
-MAX_RETRY_SECONDS = 30
-"""Maximum value of the `Retry-After` header."""
-
 
 class Service:
     """Translates texts and detects languages for all requests. One event loop calls all methods."""
@@ -197,8 +194,10 @@ class Service:
         """Raise `Refused` (429) if the server cannot accept `count` more sentences now. The error estimates
         after how many seconds it can."""
         if self.waiting + count > self.config.most_waiting:
-            seconds = math.ceil(self.waiting * self._seconds_per_sentence)
-            seconds = min(MAX_RETRY_SECONDS, max(1, seconds))
+            excess = self.waiting + count - self.config.most_waiting
+            # After `most_seconds`, all present requests are answered or dropped.
+            seconds = math.ceil(min(excess * self._seconds_per_sentence, self.config.most_seconds))
+            seconds = max(1, seconds)
             raise Refused(429, f"The server is busy. Try again in {seconds} s.", seconds)
 
 

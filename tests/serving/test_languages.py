@@ -49,7 +49,7 @@ def test_languages_are_listed_instead_of_mul(client: Client) -> None:
     targets = [one["language"] for one in client.get("/v2/languages?type=target").json()]
     assert targets == ["DE", "FR", "ES"]
     names = [one["id"] for one in client.get("/v1/models").json()["data"]]
-    assert names == ["tagged", "en-mul", "en-de", "en-fr", "en-es"]
+    assert names == ["tagged", "en-de", "en-fr", "en-es"]
     page = client.get("/").body.decode()
     assert '"targets":{"en":["de","fr","es"]}' in page.replace(" ", "")
 

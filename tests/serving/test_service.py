@@ -32,6 +32,12 @@ def test_a_busy_server_sends_retry_after(german: Model, serving: Serving) -> Non
     answer = client.post("/translate", BASIC)
     assert answer.status == 429 and answer.json()["error"].startswith("The server is busy. Try again in ")
     assert 1 <= int(answer.headers["retry-after"]) <= 30
+    client.service._seconds_per_sentence = 2.0
+    client.service.waiting = 9
+    longer = client.post("/translate", {**BASIC, "q": "One. " * 8})
+    assert longer.headers["retry-after"] == "14"  # 7 sentences must be done before
+    client.service._seconds_per_sentence = 99.0
+    assert client.post("/translate", BASIC).headers["retry-after"] == "60"  # server.most_seconds
     client.service.waiting = 10
     assert (
         client.send("POST", "/translate", b"?", {"content-type": JSON}).status == 429

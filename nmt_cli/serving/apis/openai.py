@@ -58,7 +58,7 @@ async def complete(service: Service, fields: Fields) -> Response:
 
 async def models(service: Service, _: Fields) -> Response:
     """Answer `GET /v1/models` with the names of all models and directions, as a list of model objects."""
-    return JSONResponse({"object": "list", "data": [_described(name) for name in service.directions.named]})
+    return JSONResponse({"object": "list", "data": [_described(name) for name in service.directions.listed]})
 
 
 async def model(service: Service, fields: Fields) -> Response:
@@ -75,7 +75,7 @@ def _described(name: str) -> Mapping[str, Any]:
 def _direction(service: Service, name: str) -> Direction:
     """Return the direction called `name`, or of the model called `name`. Else raise `Refused` (404)."""
     if not (direction := service.directions.named.get(name)):
-        offered = listed(service.directions.named)
+        offered = listed(service.directions.listed)
         raise Refused(404, f"There is no model {shown(name)}. Models: {offered}.")
     return direction
 
