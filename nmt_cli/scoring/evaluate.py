@@ -4,7 +4,6 @@ A system is a program whose output is scored. It has one text of hypotheses. All
 references.
 """
 
-from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,10 +13,10 @@ from nmt_cli.errors import UserError
 from nmt_cli.language import iso_code
 from nmt_cli.scoring import significance, texts
 from nmt_cli.scoring.config import Metric, ScoreConfig, Test
+from nmt_cli.scoring.lengths import Length, by_length
 from nmt_cli.scoring.measures import TOKENIZER_OF, Lines, Measure, Score, SentenceScores, bleu_tokenizer
 from nmt_cli.scoring.paper import LANGUAGES
 from nmt_cli.scoring.scorers import Scorer, ScorerMeasure
-from nmt_cli.text.tag_placement import units
 
 Stated = TypeVar("Stated", Score, significance.Finding, SentenceScores)
 
@@ -25,9 +24,6 @@ DEFAULT: tuple[Metric, ...] = ("bleu", "paper-bleu", "chrf")
 MANY_LINES = 100
 """A text looks tokenised if this number of lines end in a space and a full stop, as sacrebleu judges it. It
 looks not tokenised if this number of lines end in a full stop without a space."""
-
-LENGTHS = (2, 5, 10, 20, 40)
-"""The most words of each range of lengths that is scored apart. One more range has no limit."""
 
 LONG_WORDS = 15
 """If words, separated by spaces, have more characters on average, the language of a text does not use
@@ -75,15 +71,6 @@ class System:
     sentences: list[SentenceScores]
     lengths: list[list[Score]]
     """For each of `Scores.lengths`, the score of its lines in each metric. Empty unless requested."""
-
-
-@dataclass(frozen=True, slots=True)
-class Length:
-    """The lines with a number of words from `least` to `most`. `most` is None without a limit."""
-
-    least: int
-    most: int | None
-    lines: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +131,7 @@ def evaluate(evaluation: Evaluation, documents_file: Path | None = None) -> Scor
         for scorer in evaluation.scorers
     ]
     suffix = f"|docs:{len(names)}" if names else ""
-    groups = _by_length((lines or [source[0].lines])[0]) if evaluation.by_length else []
+    groups = by_length((lines or [source[0].lines])[0]) if evaluation.by_length else []
     return Scores(
         [reference.name for reference in references],
         len(outputs[0]),
@@ -153,19 +140,8 @@ def evaluate(evaluation: Evaluation, documents_file: Path | None = None) -> Scor
         notes,
         warnings,
         names,
-        [Length(*bounds, len(numbers)) for bounds, numbers in groups],
+        [length for length, _ in groups],
     )
-
-
-def _by_length(lines: Lines) -> list[tuple[tuple[int, int | None], list[int]]]:
-    """Return the numbers of the lines of each range of lengths that occurs, with the bounds of the range."""
-    numbers: list[list[int]] = [[] for _ in (*LENGTHS, None)]
-    for number, line in enumerate(lines):
-        # A punctuation mark is a unit too, but not a word.
-        words = sum(any(map(str.isalnum, line[start:end])) for start, end in units(line))
-        numbers[bisect_left(LENGTHS, words)].append(number)
-    bounds = zip((0, *(most + 1 for most in LENGTHS)), (*LENGTHS, None), strict=True)
-    return [(one, own) for one, own in zip(bounds, numbers, strict=True) if own]
 
 
 def _systems(
@@ -173,7 +149,7 @@ def _systems(
     measures: Sequence[tuple[Measure, Sequence[Lines]]],
     names: Sequence[str],
     suffix: str,
-    groups: Sequence[tuple[object, Sequence[int]]],
+    groups: Sequence[tuple[Length, Sequence[int]]],
 ) -> list[System]:
     """Return the scores of each system and, if requested, results of a significance test and scores of single
     lines.
@@ -181,7 +157,7 @@ def _systems(
     - `measures`: each metric, with the lines or documents of all systems.
     - `names`: the names of the systems.
     - `suffix`: added to each signature.
-    - `groups`: the numbers of lines to score apart, each with its bounds.
+    - `groups`: the lengths to score apart, each with the numbers of its lines.
 
     BLEU by the paper's protocol has no scores of lines.
     """

@@ -14,7 +14,8 @@ import click
 from nmt_cli.cli.options import printer, warn
 from nmt_cli.cli.reports.tables import print_table
 from nmt_cli.errors import printable, printable_json
-from nmt_cli.scoring.evaluate import Length, Scores, System
+from nmt_cli.scoring.evaluate import Scores, System
+from nmt_cli.scoring.lengths import Length
 from nmt_cli.scoring.significance import Finding
 from nmt_cli.units import counted
 
