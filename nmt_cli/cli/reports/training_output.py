@@ -184,10 +184,16 @@ def text(event: Event) -> str:
 
 
 def judgements(judged: Sequence[Judgement]) -> str:
-    """Return a text with the scores and the perplexity of each validation set."""
+    """Return a text with the scores and the perplexity of each validation set.
+
+    The scores of short lines follow in parentheses, in the same order, because those of long lines hide them.
+    """
     texts = []
     for one in judged:
         scores = ", ".join(f"{score.name} {score.shown}" for score in one.scores)
+        if one.short:
+            shown = ", ".join(score.shown for score in one.short.scores)
+            scores += f" (up to {one.short.length.most} words: {shown})"
         on = f" on {one.subset}" if one.subset else ""
         texts.append(f"{one.name}: {scores}{on}, perplexity {_digits(one.perplexity)}")
     return "; ".join(texts)

@@ -166,7 +166,7 @@ def _paper_cost(device_hours: float) -> float | None:
 
 def _judged(name: str, validations: Sequence[Validation]) -> dict[str, Any]:
     """Return axes, losses and scores of a set, for up to `VALIDATIONS` validations and the best ones.
-    Signatures come from the newest validation. `validations` must not be empty."""
+    Signatures and scores by length come from the newest validation. `validations` must not be empty."""
     metrics = list(validations[-1].scores)
     # By identity, because a validation contains a dict and so has no hash.
     best = {id(max(validations, key=lambda v: v.scores.get(metric, 0.0))) for metric in metrics}
@@ -182,6 +182,8 @@ def _judged(name: str, validations: Sequence[Validation]) -> dict[str, Any]:
         "scores": {
             metric: [_rounded(validation.scores.get(metric)) for validation in shown] for metric in metrics
         },
+        # Runs of earlier versions have no scores by length.
+        "by_length": validations[-1].line.get("by_length", []),
         "signatures": validations[-1].line["signatures"],
         "scored_on": validations[-1].line.get("scored_on", ""),
         "decoded": validations[-1].line.get("decoded", "weights"),

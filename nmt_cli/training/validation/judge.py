@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 import torch
@@ -22,7 +22,8 @@ from nmt_cli.model.transformer import Transformer
 from nmt_cli.runtime.memory import release_unused
 from nmt_cli.scoring.confidence import Calibration, calibrated
 from nmt_cli.scoring.config import SMALLER_IS_BETTER, BleuConfig, BleuTokenizer, Metric, ScoreConfig
-from nmt_cli.scoring.measures import Score, characters_instead, perplexity, score
+from nmt_cli.scoring.lengths import Length, by_length
+from nmt_cli.scoring.measures import Measure, Score, characters_instead, perplexity
 from nmt_cli.scoring.neural.comet import Comet
 from nmt_cli.scoring.paper import LANGUAGES
 from nmt_cli.scoring.scorers import ScorerMeasure
@@ -39,11 +40,31 @@ SAMPLES = 8
 LOGGED: tuple[Metric, ...] = ("bleu", "chrf")
 """Metrics that every validation computes, whatever validation.metric is."""
 
+SHORT = 5
+"""The most words of a short line."""
+
+LENGTHS = (SHORT, 10, 20, 40)
+"""The most words of each range of lengths that is scored apart. `nmt score --by-length` has a range of up to
+2 words, too, but a validation set has few such lines."""
+
+SHORT_LINES = 20
+"""Minimum number of short lines whose scores are shown. Those of fewer vary too much."""
+
 TAB = "\t"
 """The character between a source line and the start of its translation."""
 
 MAX_TOKENS = 8192
 """Maximum source plus target tokens of a batch for the loss."""
+
+Groups = Sequence[Sequence[int]]
+"""The numbers of the lines of each group."""
+
+
+class LengthScores(NamedTuple):
+    """The scores of the lines whose references have a range of lengths, in words."""
+
+    length: Length
+    scores: Sequence[Score]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -69,6 +90,9 @@ class Judgement:
     probabilities: Sequence[float] = ()
     """The geometric mean of the token probabilities of each translation."""
 
+    lengths: Sequence[LengthScores] = ()
+    """`scores` of short and long lines apart."""
+
     def __repr__(self) -> str:
         scores = "".join(f", {score.name} {score.shown}" for score in self.scores)
         return f"<Judgement {self.name!r}{scores}, perplexity {self.perplexity:.3f}>"
@@ -79,13 +103,23 @@ class Judgement:
         return calibrated(self.probabilities, self.translations, self.references)
 
     @property
+    def short(self) -> LengthScores | None:
+        """The scores of lines of up to `SHORT` words. None if there are fewer than `SHORT_LINES` of them, or
+        no longer lines."""
+        if len(self.lengths) < 2:
+            return None
+        first = self.lengths[0]
+        return first if first.length.most == SHORT and first.length.lines >= SHORT_LINES else None
+
+    @property
     def metrics(self) -> dict[str, float]:
         """The value of each metric, by its name."""
         losses = {"nll": self.nll, "perplexity": self.perplexity, "word-perplexity": self.word_perplexity}
         return losses | {score.metric: score.value for score in self.scores}
 
     def line(self) -> dict[str, Any]:
-        """Return entries for the log: losses, scores, signatures and up to `SAMPLES` translations by line."""
+        """Return entries for the log: losses, scores, also by length, signatures, and up to `SAMPLES`
+        translations by line."""
         samples = sample_lines(len(self.translations))
         scores = {score.metric: score.value for score in self.scores}
         subset = {"scored_on": self.subset} if self.subset else {}
@@ -94,6 +128,10 @@ class Judgement:
             "perplexity": self.perplexity,
             "word_perplexity": self.word_perplexity,
             **scores,
+            "by_length": [
+                {**asdict(length), **{score.metric: score.value for score in own}}
+                for length, own in self.lengths
+            ],
             "samples": {str(line): self.translations[line] for line in samples},
             **subset,
             "signatures": {score.metric: score.signature for score in self.scores},
@@ -218,14 +256,19 @@ class Judge:
         config = ScoreConfig(bleu=BleuConfig(tokenizer=self.bleu_tokenizer))
         # validation.metric may also be nll or comet, which are computed elsewhere.
         metrics = [*dict.fromkeys((*LOGGED, *(one for one in get_args(Metric) if one == self.config.metric)))]
-        scores = score(translations, [own_references], metrics, config, lang)
-        scores += self._comet_scores(split, [*translated], translations, own_references)
+        measures = [Measure(metric, [own_references], config, lang) for metric in metrics]
+        lengths = by_length(own_references, LENGTHS)
+        groups = [own for _, own in lengths]
+        by_metric = [scores_with_groups(measure, translations, groups) for measure in measures]
+        by_metric += self._comet_scores(split, [*translated], translations, own_references, groups)
+        scores, *apart = zip(*by_metric, strict=True)
         return Judgement(
             name=split.name,
             nll=nll / tokens,
             perplexity=perplexity(nll, tokens),
             word_perplexity=perplexity(nll, words),
             scores=scores,
+            lengths=[LengthScores(length, own) for (length, _), own in zip(lengths, apart, strict=True)],
             translations=translations,
             references=own_references,
             probabilities=[probability for _, probability in translated.values()],
@@ -233,21 +276,35 @@ class Judge:
         )
 
     def _comet_scores(
-        self, split: Split, lines: Sequence[int], translations: Sequence[str], references: Sequence[str]
-    ) -> list[Score]:
-        """Return the COMET score of translations of `lines`, or [] without validation.metric_model. The first
-        rank computes it, since the model needs gigabytes."""
+        self,
+        split: Split,
+        lines: Sequence[int],
+        translations: Sequence[str],
+        references: Sequence[str],
+        groups: Groups,
+    ) -> list[list[Score]]:
+        """Return the COMET scores of translations of `lines` as `scores_with_groups` does, in a list. The
+        list is empty without validation.metric_model. The first rank computes them, since the model needs
+        gigabytes."""
         if not self.config.metric_model:
             return []
-        scores = list[Score]()
+        scores = list[list[Score]]()
         if self.comet:
             raw = raw_lines(self.dataset, split, "source")
             with self.comet.on(self.group.device):
-                sources, systems = [raw[line] for line in lines], [translations]
-                scores = ScorerMeasure(self.comet, sources, [references], systems).scores(systems)
+                sources = [raw[line] for line in lines]
+                measure = ScorerMeasure(self.comet, sources, [references], [translations])
+                scores = [scores_with_groups(measure, translations, groups)]
             release_unused(self.group.device)
         self.group.meet("validating")
         return self.group.from_first(scores)
+
+
+def scores_with_groups(measure: Measure, translations: Sequence[str], groups: Groups) -> list[Score]:
+    """Return the score of all `translations` in one metric, followed by that of the lines of each group."""
+    counts = list(measure.counts([translations]))  # kept, so that each line is counted only once
+    apart = [measure.scores_of(counts[line] for line in group) for group in groups]
+    return [score for scores in (measure.scores_of(counts), *apart) for score in scores]
 
 
 def refuse_uncomputable(metric: str, lang: str) -> None:

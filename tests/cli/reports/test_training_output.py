@@ -14,9 +14,10 @@ from rich.console import Console
 from rich.live import Live
 
 from nmt_cli.cli.reports.training_output import LiveReporter, RunReporter, shown_run
+from nmt_cli.scoring.lengths import Length
 from nmt_cli.scoring.measures import score
 from nmt_cli.training.tracking.events import Doing, Event, Note, Progress, Saved, Spent, Validated, Warned
-from nmt_cli.training.validation.judge import Judgement
+from nmt_cli.training.validation.judge import Judgement, LengthScores
 from tests.cli.conftest import SET_TINY, Terminal
 
 RUN = Path("runs/base[b]")
@@ -68,6 +69,12 @@ def reporter() -> LiveReporter:
 
 JUDGEMENT = Judgement("dev", 1.0, 2.71828, 9.9, score(["a b c d"], [["a b c d"]]), ["a b c d"])
 
+LOW = [replace(one, value=value) for one, value in zip(JUDGEMENT.scores, (0.0, 12.5), strict=True)]
+SHORT_BAD = replace(
+    JUDGEMENT,
+    lengths=[LengthScores(Length(0, 5, 20), LOW), LengthScores(Length(6, 10, 70), JUDGEMENT.scores)],
+)
+
 
 @pytest.mark.parametrize(
     ("event", "line"),
@@ -107,11 +114,16 @@ JUDGEMENT = Judgement("dev", 1.0, 2.71828, 9.9, score(["a b c d"], [["a b c d"]]
             "step 5,000 (ema): dev: BLEU 100.00, chrF2 100.00, perplexity 2.718 (12 s)",
         ),
         (
+            Validated(5000, [replace(SHORT_BAD, subset="90 of 100 sentences")], False, 12.3),
+            "step 5,000: dev: BLEU 100.00, chrF2 100.00 (up to 5 words: 0.00, 12.50) on 90 of 100 sentences, "
+            "perplexity 2.718 (12 s)",
+        ),
+        (
             Spent(model_flops=1.5e15, hours=2.0, device_hours=16.0),
             "cost: 1.5e+15 model FLOPs in 2 h, 16 h summed over devices",
         ),
     ],
-    ids=["note", "progress", "of a corpus", "skipped", "best", "not best", "subset", "ema", "spent"],
+    ids=["note", "progress", "of a corpus", "skipped", "best", "not best", "subset", "ema", "short", "spent"],
 )
 def test_each_event_is_a_plain_line(
     capsys: pytest.CaptureFixture[str], event: Note | Progress | Validated | Spent, line: str

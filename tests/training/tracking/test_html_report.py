@@ -26,6 +26,8 @@ SPENT = Spent(model_flops=1.5e15, hours=2.0, device_hours=8.0)
 TRAINING, DONE = Standing("training", SPENT, 60.0), Standing("done", SPENT, 0.0)
 NASTY = "</script><img src=x onerror=alert(1)> & \"quoted\" 'so' /*DATA*/ ü 語"
 
+BY_LENGTH = "By length on", "0 to 5", "1,234", "7.25", "41 or more", "31.00"
+
 
 def rounded(values: list[float]) -> list[float]:
     return [float(f"{value:.5g}") for value in values]
@@ -41,6 +43,10 @@ def report(tmp_path: Path, tiny: Tiny) -> Make:
         validation = {
             **{"step": steps, "valid": NASTY, "nll": 1.0, "perplexity": 2.7, "word_perplexity": 9.0},
             **{"bleu": 30.0, "signatures": {"bleu": "x"}, "samples": {"4": NASTY}},
+            "by_length": [
+                {"least": 0, "most": 5, "lines": 1234, "bleu": 7.25},
+                {"least": 41, "most": None, "lines": 9, "bleu": 31.0},
+            ],
         }
         history = RunHistory()
         rates = [1e-3] * (steps - 1) + [0.0]  # of a linear schedule, shortened
@@ -68,6 +74,7 @@ def test_the_curves_are_those_of_the_log(go: Go, run: Path) -> None:
     assert (judged["set"], judged["step"]) == ("dev", [2, 4, 5])
     assert judged["perplexity"] == rounded([line["perplexity"] for line in validations])
     assert judged["scores"]["bleu"] == rounded([line["bleu"] for line in validations])
+    assert judged["by_length"] == validations[-1]["by_length"] != []
     assert (content["state"], content["step"], content["languages"]) == ("done", 5, ["en", "de"])
 
 
@@ -190,7 +197,15 @@ def test_a_browser_draws_it(report: Make, tmp_path: Path, shown_by_browser: Call
     shown = shown_by_browser(tmp_path / "report.html")
     drawn = shown.split("<main>")[1].split("<script")[0]
     assert len(re.findall(r'<path d="M[\d. ]', drawn)) >= 6
-    for message in ("Learning rate", "Gradient norm", "Throughput", "Perplexity", "63 M", "best 30.00"):
+    for message in (
+        "Learning rate",
+        "Gradient norm",
+        "Throughput",
+        "Perplexity",
+        "63 M",
+        "best 30.00",
+        *BY_LENGTH,
+    ):
         assert message in drawn
     assert ">0<" in drawn and ">0.000<" not in drawn
     assert "ein Satz" in drawn

@@ -125,9 +125,12 @@ def test_the_first_rank_computes_it_for_all(dataset: Dataset, identity: Identity
         for rank, comet in enumerate((judge.comet, None))
     ]
     with ThreadPoolExecutor(2) as threads:
-        first, second = threads.map(lambda each: each.judge(model, valid).scores, judges)
-    assert first == second == judge.judge(model, valid).scores
-    assert [score.metric for score in first] == ["bleu", "chrf", "comet"]
+        first, second = threads.map(lambda each: each.judge(model, valid), judges)
+    whole = judge.judge(model, valid)
+    assert first.scores == second.scores == whole.scores
+    assert first.lengths == second.lengths == whole.lengths
+    for scores in (first.scores, *(one.scores for one in first.lengths)):
+        assert [score.metric for score in scores] == ["bleu", "chrf", "comet"]
 
 
 def test_the_model_is_on_the_device_only_while_it_scores(comet_folder: Path) -> None:

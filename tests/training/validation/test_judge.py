@@ -12,6 +12,7 @@ from typing import Any, cast, get_args
 
 import numpy as np
 import pytest
+import sacrebleu
 import torch
 
 from nmt_cli.checkpoints.model_folder import Identity
@@ -22,13 +23,14 @@ from nmt_cli.decoding.config import SearchConfig, TranslateConfig
 from nmt_cli.errors import UserError
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.scoring.config import Metric
+from nmt_cli.scoring.lengths import Length
 from nmt_cli.scoring.measures import score
 from nmt_cli.text.subword_models.subwords import UNKNOWN_TEXT
 from nmt_cli.training.config import ValidationConfig
 from nmt_cli.training.step.distributed import Group, Process
 from nmt_cli.training.step.trainer import MixedPrecision
 from nmt_cli.training.validation import judge as validation
-from nmt_cli.training.validation.judge import Judge, Judgement, validation_score
+from nmt_cli.training.validation.judge import Judge, Judgement, LengthScores, validation_score
 from tests.searching import translate_ids
 
 NewJudge = Callable[..., Judge]
@@ -122,6 +124,47 @@ def test_scores_are_those_that_nmt_score_gives_for_the_language(
     assert "tok:zh" in judging_in(judge(), "zh-CN").judge(model, valid).scores[0].signature
 
 
+def test_each_length_has_the_scores_of_its_lines_alone(
+    judge: NewJudge, judgement: Judgement, model: Transformer, valid: Split, references: list[str]
+) -> None:
+    ranges = [(0, 5), (6, 10), (11, 20), (21, 40), (41, None)]
+    expected = []
+    for least, most in ranges:
+        own = [n for n, line in enumerate(references) if least <= len(line.split()) <= (most or 1000)]
+        hypotheses, reference = [judgement.translations[n] for n in own], [references[n] for n in own]
+        if own:
+            bleu = sacrebleu.corpus_bleu(hypotheses, [reference], force=True).score
+            chrf = sacrebleu.corpus_chrf(hypotheses, [reference]).score
+            logged = {"least": least, "most": most, "lines": len(own), "bleu": bleu, "chrf": chrf}
+            expected.append(pytest.approx(logged))
+    assert judgement.line()["by_length"] == expected
+    assert len(expected) > 1
+    some = judge(ValidationConfig(sentences=7)).judge(model, valid)
+    assert sum(one.length.lines for one in some.lengths) == 7
+
+
+def lengths(*ranges: tuple[int, int | None, int]) -> list[LengthScores]:
+    return [LengthScores(Length(*one), []) for one in ranges]
+
+
+@pytest.mark.parametrize(
+    ("ranges", "shown"),
+    [
+        ([(0, 5, 20), (6, 10, 1)], True),
+        ([(0, 5, 19), (6, 10, 1000)], False),
+        ([(6, 10, 20), (11, 20, 20)], False),
+        ([(0, 5, 20)], False),
+        ([], False),
+    ],
+    ids=["enough", "too few", "none", "all are short", "no lengths"],
+)
+def test_scores_of_short_lines_are_shown_if_there_are_enough_and_longer_ones(
+    judgement: Judgement, ranges: list[tuple[int, int | None, int]], shown: bool
+) -> None:
+    short = replace(judgement, lengths=lengths(*ranges)).short
+    assert (short.length == Length(*ranges[0]) if short else False) == shown
+
+
 @pytest.mark.parametrize("metric", get_args(Metric))
 def test_every_metric_of_nmt_score_can_choose_the_best_checkpoint(
     judge: NewJudge, model: Transformer, valid: Split, references: list[str], metric: Metric
@@ -133,6 +176,7 @@ def test_every_metric_of_nmt_score_can_choose_the_best_checkpoint(
     value = validation_score(judgement, metric)
     assert abs(value) == expected.value == judgement.metrics[metric]
     assert metric in judgement.line()["signatures"]
+    assert all(metric in one for one in judgement.line()["by_length"])
     same = replace(judgement, scores=score(references, [references], [metric], lang="de"))
     assert validation_score(same, metric) > value
 

@@ -199,7 +199,22 @@ function buildScores() {
     const on = set.scored_on && `Scores on ${set.scored_on}. `;
     put(card, "p", { className: "soft under said" }, decoded + on + signatures).style.overflowWrap =
       "anywhere";
+    // Good scores of long lines hide bad ones of short lines.
+    if (set.by_length.length > 1) buildLengths(set, metrics, names);
   }
+}
+
+function buildLengths(set, metrics, names) {
+  put(byId("scores"), "h2", {}, `By length on ${set.set}, step ${whole(last(set.step))}`);
+  const card = put(byId("scores"), "div", { className: "card" });
+  const rows = set.by_length.map(({ least, most, lines, ...scores }) => ({
+    cells: [
+      most === null ? `${least} or more` : `${least} to ${most}`,
+      whole(lines),
+      ...metrics.map((metric) => score(scores[metric])),
+    ],
+  }));
+  table(put(card, "div", { className: "scroll" }), ["Words of the reference", "Sentences", ...names], rows);
 }
 
 function buildAbout() {
