@@ -167,6 +167,11 @@ def test_an_assignment_is_read_as_toml_or_else_as_plain_text(assignment: str, va
         ("tokenizer.kind=bpe tokenizer.merges=-1", "must be at least 0 (got -1)"),
         ("tokenizer.merges=10", "bpe"),
         ("tokenizer.kind=bpe tokenizer.sentencepiece_model=bpe", "sentencepiece"),
+        (
+            "tokenizer.kind=bpe tokenizer.split_digits=true",
+            "tokenizer.split_digits has no effect with tokenizer.kind = bpe. Leave it out, or choose "
+            "kind = sentencepiece.",
+        ),
         ("tokenizer.kind=bpe tokenizer.vocab_size=80 tokenizer.merges=10", "Give one"),
         ("tokenizer.vocabsize=8", "did you mean tokenizer.vocab_size?"),
         ("tokeniser.vocab_size=8", "did you mean tokenizer.vocab_size?"),

@@ -77,6 +77,10 @@ class TokenizerConfig(Section):
     byte_fallback: bool = setting(False, everyday=True)
     """Spell unknown characters in bytes. This adds 256 entries, and nothing is unknown."""
 
+    split_digits: bool = setting(False, everyday=True)
+    """Make each digit a token, from 0 to 9 and full-width, so that the model copies numbers that it has never
+    seen. Only for kind = "sentencepiece"."""
+
     symbols: tuple[str, ...] = setting((), everyday=True)
     """Words that are never segmented or normalised. Each gets one entry, for example "<2de>" or "<BT>"."""
 
@@ -107,9 +111,9 @@ class TokenizerConfig(Section):
         return (*self.symbols, *family(self.placeholders, self.terms))
 
     def _refuse_without_effect(self) -> None:
-        """Raise `UserError` if `sentencepiece_model` or `merges` is changed but the kind ignores it. Also
-        raise `UserError` for `vocab_size` together with `merges`."""
-        kind_of = {"sentencepiece_model": "sentencepiece", "merges": "bpe"}
+        """Raise `UserError` if `sentencepiece_model`, `split_digits` or `merges` is changed but the kind
+        ignores it. Also raise `UserError` for `vocab_size` together with `merges`."""
+        kind_of = {"sentencepiece_model": "sentencepiece", "split_digits": "sentencepiece", "merges": "bpe"}
         for name in changed(self, *kind_of):
             if self.kind != kind_of[name]:
                 raise UserError(

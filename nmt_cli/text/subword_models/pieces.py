@@ -7,7 +7,7 @@ rare on a side. They are replaced by smaller pieces, because a model learned lit
 import io
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import sentencepiece
 
@@ -164,6 +164,9 @@ def learn_pieces(lines: Sequence[str], config: TokenizerConfig, *, exact: bool =
     """
     model = io.BytesIO()
     stand_in = next(mark for mark in STAND_INS if not any(mark in line for line in lines))
+    # A model's file has the options that were given. So this one is given only if it is on, and other models
+    # stay equal to those of earlier versions, byte by byte.
+    digits: dict[str, Any] = {"split_digits": True} if config.split_digits else {}
     try:
         sentencepiece.SentencePieceTrainer.train(
             sentence_iterator=(
@@ -189,6 +192,7 @@ def learn_pieces(lines: Sequence[str], config: TokenizerConfig, *, exact: bool =
             pad_id=-1,
             num_threads=LEARNING_THREADS,
             minloglevel=3,
+            **digits,
         )
     except RuntimeError as error:
         raise UserError(_explained(str(error), config)) from error

@@ -2,12 +2,15 @@
 
 import random
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from nmt_cli.text.config import TokenizerConfig
 from nmt_cli.text.subword_models.learn import learn
+from nmt_cli.text.subword_models.model_file import TRAINER, field
+from nmt_cli.text.subword_models.pieces import learn_pieces
 from nmt_cli.text.subword_models.subwords import BYTES, Subwords
 from nmt_cli.text.vocabulary import Numbering, reserved
 from tests.checks import refusal
@@ -160,3 +163,44 @@ def test_a_symbol_takes_no_entry_away_from_the_text(options: dict[str, Any], sym
 def test_learning_twice_gives_the_same_files(options: dict[str, Any]) -> None:
     config = TokenizerConfig(vocab_size=140, **options)
     assert learn(LINES, config).files() == learn(LINES, config).files()
+
+
+NUMBERED = [f"{line} {1900 + number % 30} {number % 7}th" for number, line in enumerate(LINES)]
+FULL_WIDTH, ARABIC = ({ord("0") + digit: zero + digit for digit in range(10)} for zero in (0xFF10, 0x660))
+PIECE_KINDS = [options for options in SUBWORD_KINDS if options["kind"] == "sentencepiece"]
+
+
+def entries_with_digits(lines: list[str], config: TokenizerConfig) -> list[str]:
+    """Return the entries that have a digit of any script and another character."""
+    entries = [entry for entry in learn(lines, config).entries if entry and len(entry) > 1]
+    return [entry for entry in entries if any(map(str.isdecimal, entry))]
+
+
+@pytest.mark.parametrize("options", PIECE_KINDS, ids=named)
+def test_each_digit_is_a_token_on_request(options: dict[str, Any]) -> None:
+    lines = [*NUMBERED, *(line.translate(FULL_WIDTH) for line in NUMBERED)]
+    config = TokenizerConfig(vocab_size=200, **options)
+    assert any(len(re.findall(r"\d", entry)) > 1 for entry in entries_with_digits(lines, config))
+    config = replace(config, split_digits=True)
+    assert entries_with_digits(lines, config) == []
+    model = learn(lines, config)
+    for number in ("2024", "３１", "7", "1900"):
+        assert [entry for i in model.encode(number) if (entry := model.entries[i]) != "▁"] == [*number]
+
+
+@pytest.mark.parametrize("options", PIECE_KINDS, ids=named)
+def test_digits_of_other_scripts_are_not_split(options: dict[str, Any]) -> None:
+    lines = [line.translate(ARABIC) for line in NUMBERED]
+    config = TokenizerConfig(vocab_size=200, **options)
+    joined = entries_with_digits(lines, config)
+    assert entries_with_digits(lines, replace(config, split_digits=True)) == joined != []
+
+
+@pytest.mark.parametrize("options", PIECE_KINDS, ids=named)
+def test_without_that_request_the_file_is_that_of_earlier_versions(options: dict[str, Any]) -> None:
+    number_of_split_digits = 25  # in sentencepiece_model.proto
+    config = TokenizerConfig(vocab_size=200, **options)
+    settings = [
+        field(learn_pieces(LINES, one), TRAINER) for one in (config, replace(config, split_digits=True))
+    ]
+    assert [field(one, number_of_split_digits) for one in settings] == [b"", b"\x01"]
