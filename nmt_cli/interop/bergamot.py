@@ -197,11 +197,12 @@ def engine() -> Path:
     )
 
 
-def translate(folder: Path, lines: list[str]) -> list[str]:
-    """Return each line's translation by Bergamot itself, with the export in `folder`. Raise `UserError` if it
+def translate(folder: Path, lines: list[str], at_once: int = 1) -> list[str]:
+    """Return each line's translation by Bergamot itself, with the export in `folder`. Bergamot gets `at_once`
+    lines at a time. More are faster, but its limit of length is that of a batch. Raise `UserError` if it
     fails."""
     # Isolated, since the folder of the program has a module of the name bergamot too: this one.
-    command = [str(engine()), "-I", str(ENGINE), str(folder / SETTINGS)]
+    command = [str(engine()), "-I", str(ENGINE), str(folder / SETTINGS), str(at_once)]
     text = "".join(f"{line}\n" for line in lines)
     done = subprocess.run(command, input=text, capture_output=True, encoding="utf-8")
     if done.returncode:

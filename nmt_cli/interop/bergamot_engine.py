@@ -1,4 +1,4 @@
-"""Translate each line of the standard input by Bergamot: `python bergamot_engine.py CONFIG`.
+"""Translate each line of the standard input by Bergamot: `python bergamot_engine.py CONFIG [LINES_AT_ONCE]`.
 
 `bergamot.translate` starts it in a Python of its own, 3.10 or older, because newer ones have no package of
 Bergamot. So it imports nothing of nmt. The package downloads a list of models when it is imported, so only
@@ -7,6 +7,7 @@ its compiled module is loaded.
 
 import importlib.util
 import sys
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +31,12 @@ def main() -> None:
     bergamot = compiled_module()
     service = bergamot.Service(bergamot.ServiceConfig(numWorkers=1))
     model = service.modelFromConfigPath(sys.argv[1])
-    for line in sys.stdin.buffer:  # one by one: Bergamot's limit of length is that of a batch
-        source = bergamot.VectorString([line.decode().rstrip("\n")])
-        (response,) = service.translate(model, source, bergamot.ResponseOptions())
-        sys.stdout.buffer.write(f"{response.target.text}\n".encode())
+    # One by one, unless speed is measured: Bergamot's limit of length is that of a batch.
+    at_once = int(sys.argv[2]) if sys.argv[2:] else 1
+    while lines := [line.decode().rstrip("\n") for line in islice(sys.stdin.buffer, at_once)]:
+        sources = bergamot.VectorString(lines)
+        for response in service.translate(model, sources, bergamot.ResponseOptions()):
+            sys.stdout.buffer.write(f"{response.target.text}\n".encode())
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Choose the target of each training pair among a teacher's translations, and drop the worst pairs.
+"""Choose the targets of each training pair among a teacher's translations, and drop the worst pairs.
 
 Run `python recipes/distillation/choose.py --help`.
 """
@@ -6,8 +6,8 @@ Run `python recipes/distillation/choose.py --help`.
 import argparse
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cache
-from itertools import zip_longest
+from functools import cache, partial
+from itertools import cycle, islice, zip_longest
 from multiprocessing import Pool
 from pathlib import Path
 from typing import Any
@@ -22,13 +22,14 @@ LINES_AT_ONCE = 500
 """Lines that a process gets at a time."""
 
 
-def closest(reference: str, hypotheses: Sequence[str]) -> str:
-    """Return the hypothesis with the highest chrF against the reference, or the first such one in a tie.
-    Without a reference, return the first hypothesis. Skip empty hypotheses. Without others, return ""."""
-    candidates = [text for text in hypotheses if text.strip()] or [""]
-    if not reference.strip() or reference == candidates[0]:
-        return candidates[0]
-    return max(candidates, key=lambda text: float(_chrf().sentence_score(text, [reference]).score))
+def closest(reference: str, hypotheses: Sequence[str], number: int) -> list[str]:
+    """Return the `number` hypotheses with the highest chrF against the reference, best first. In a tie, and
+    without a reference, the order is that of `hypotheses`. Skip empty hypotheses and repeated ones. If there
+    are fewer than `number`, begin again with the best one. Without any, return empty ones."""
+    candidates = [*dict.fromkeys(text for text in hypotheses if text.strip())] or [""]
+    if reference.strip() and (number > 1 or reference != candidates[0]):
+        candidates.sort(key=lambda text: -float(_chrf().sentence_score(text, [reference]).score))
+    return [*islice(cycle(candidates), number)]
 
 
 def from_n_best(lines: Iterable[str]) -> Iterator[list[str]]:
@@ -80,14 +81,14 @@ def _chrf() -> CHRF:
     return CHRF()
 
 
-def _chosen(row: tuple[str, str, list[str]]) -> str:
-    """Return `closest` for a source, a reference and hypotheses, or "" for an empty source."""
+def _chosen(row: tuple[str, str, list[str]], number: int) -> list[str]:
+    """Return `closest` for a source, a reference and hypotheses, or empty ones for an empty source."""
     source, reference, hypotheses = row
-    return closest(reference, hypotheses) if source.strip() else ""
+    return closest(reference, hypotheses if source.strip() else [], number)
 
 
-def best(source: Path, hypotheses: Path, form: str, reference: Path | None) -> Iterator[str]:
-    """Yield the closest hypothesis of each source line, or "" without a source or hypothesis."""
+def best(source: Path, hypotheses: Path, form: str, reference: Path | None, number: int) -> Iterator[str]:
+    """Yield the `number` closest hypotheses of each source line, or "" without a source or hypothesis."""
     sources, texts = lines_of(source), lines_of(hypotheses)
     lists = from_n_best(texts) if form == "n-best" else (text.split("\t") for text in texts)
     columns: dict[str, Iterable[Any]] = {str(source): sources, str(hypotheses): lists}
@@ -95,7 +96,8 @@ def best(source: Path, hypotheses: Path, form: str, reference: Path | None) -> I
         columns[str(reference)] = lines_of(reference)
     rows = [(row[0], row[2] if reference else "", row[1]) for row in together(columns)]
     with Pool() as pool:
-        yield from pool.imap(_chosen, rows, LINES_AT_ONCE)
+        for chosen in pool.imap(partial(_chosen, number=number), rows, LINES_AT_ONCE):
+            yield from chosen
 
 
 def without_worst(source: Path, targets: Path, log_probabilities: Path, percent: float) -> Iterator[str]:
@@ -128,13 +130,16 @@ def _options() -> argparse.Namespace:
     """Parse the command line."""
     parser = argparse.ArgumentParser(description="Choose training targets for a student.")
     commands = parser.add_subparsers(required=True)
-    command = commands.add_parser("best", help="print the translations closest to the references by chrF")
+    command = commands.add_parser("best", help="print the hypotheses closest to the references by chrF")
     command.add_argument("source", type=Path, help="source lines")
     command.add_argument("hypotheses", type=Path, help="translations of the source lines")
     command.add_argument(
         "--form", choices=("n-best", "tsv"), required=True, help="format of the translations"
     )
     command.add_argument("--reference", type=Path, help="reference lines")
+    command.add_argument(
+        "--number", type=int, default=1, help="hypotheses of each line, in lines of their own"
+    )
     command.set_defaults(run=best)
     command = commands.add_parser("drop", help="print targets, the worst ones replaced by empty lines")
     command.add_argument("source", type=Path, help="source lines")

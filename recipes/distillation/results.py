@@ -23,6 +23,8 @@ NAMES = {
     "student": "student",
     "int8": "student, int8",
     "greedy": "student, int8, greedy",
+    "shortlist": "student, int8, greedy, shortlist",
+    "engine": "student in Bergamot, int8, greedy, shortlist",
 }
 """The systems in the order of a table, by the names of their folders."""
 
@@ -57,8 +59,9 @@ def record(out: Path, run: Path, student: str, languages: str) -> Result:
 
 
 def table(results: Sequence[Result]) -> str:
-    """Return a table for each result, with one row per system, below a line with what they share."""
-    return "\n".join(f"{_heading(result)}\n\n{_systems(result)}" for result in results)
+    """Return a table for each result, with one row per system, between a line with what they share
+    and one with the distance of the student from its teacher."""
+    return "\n".join(f"{_heading(result)}\n\n{_systems(result)}{_distance(result)}" for result in results)
 
 
 def score(results: Sequence[Result]) -> str:
@@ -87,6 +90,20 @@ def _heading(result: Result) -> str:
     return (
         f"`{result['student']}`, {result['languages']}, seed {result['seed']}, {result['updates']:,} updates "
         f"on {pairs} pairs, {result['hours']:.2f} h of {where(result)}, {result['date']}:"
+    )
+
+
+def _distance(result: Result) -> str:
+    """Return a line with the loss and the speed-up of the student in int8, or "" without a teacher."""
+    rows = result["systems"]
+    if "teacher" not in rows:
+        return ""
+    teacher, student = rows["teacher"], rows["int8"]
+    losses = (f"{teacher['bleu'][test] - bleu:.2f} ({test})" for test, bleu in student["bleu"].items())
+    ratio = student["lines_per_second"] / teacher["lines_per_second"]
+    return (
+        f"\nIn int8, the student is {ratio:.1f} times as fast as its teacher and loses so much BLEU: "
+        f"{', '.join(losses)}.\n"
     )
 
 

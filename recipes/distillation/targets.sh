@@ -27,32 +27,41 @@ plain() { # FILE: its text
     esac
 }
 
-aligned() { # FILE: fails unless it has a line for each training line
+aligned() { # FILE SOURCES: fails unless the file has a line for each of the sources
     local expected found
-    expected=$(awk 'END { print NR }' "$out/train.$source") found=$(awk 'END { print NR }' "$1")
-    [ "$expected" = "$found" ] || fail "$1 has $found lines, but $out/train.$source has $expected."
+    expected=$(awk 'END { print NR }' "$2") found=$(awk 'END { print NR }' "$1")
+    [ "$expected" = "$found" ] || fail "$1 has $found lines, but $2 has $expected."
+}
+
+repeated() { # FILE: each line as often as the student learns from its translations
+    awk -v times="$learnt" '{ for (n = 0; n < times; n++) print }' "$1"
 }
 
 chunks() { # FILE CHUNKS: splits a text with a line for each training line
-    aligned "$1"
+    aligned "$1" "$out/train.$source"
     "$here/../large-corpora/split.sh" "$1" "$2" "$chunk_lines"
 }
 
-choose_targets() { # FORM TRANSLATIONS: one of the translations in TRANSLATIONS.00000 and so on for each source line
+choose_targets() { # FORM TRANSLATIONS: some of the translations in TRANSLATIONS.00000 and so on for each source line
     local chunk number reference=()
-    mkdir -p "$out/chosen" "$out/scores"
+    mkdir -p "$out/chosen" "$out/scores" "$out/sources"
     for chunk in "$out"/chunks/in.*; do
         number=${chunk##*.}
         [ ! -d "$out/references" ] || reference=(--reference "$out/references/in.$number")
-        whole "$out/chosen/$number" python "$here/choose.py" best "$chunk" "$2.$number" --form "$1" "${reference[@]}"
+        whole "$out/chosen/$number" python "$here/choose.py" best "$chunk" "$2.$number" --form "$1" \
+            --number "$learnt" "${reference[@]}"
+        whole "$out/sources/$number" repeated "$chunk"
         if [ -n "$backward" ]; then
-            whole "$out/scores/$number" nmt score --model "$backward" --source "$out/chosen/$number" "$chunk" --quiet
+            whole "$out/scores/$number" nmt score --model "$backward" --source "$out/chosen/$number" \
+                "$out/sources/$number" --quiet
         fi
     done
     whole "$out/chosen.$target" cat "$out"/chosen/?????
+    whole "$out/distilled.$source" cat "$out"/sources/?????
 }
 
-# Write OUT/distilled.TARGET, with a line for each line of OUT/train.SOURCE. Dropped pairs have an empty line.
+# Write OUT/distilled.SOURCE and OUT/distilled.TARGET, with the same number of pairs for each line of OUT/train.SOURCE.
+# Dropped pairs have an empty line.
 distil() { # TEACHER ...
     whole "$out/train.$source" plain "${sources[0]}"
     chunks "$out/train.$source" "$out/chunks"
@@ -72,10 +81,10 @@ distil() { # TEACHER ...
     fi
     if [ -n "$backward" ]; then
         whole "$out/scores.txt" cat "$out"/scores/?????
-        whole "$out/distilled.$target" python "$here/choose.py" drop "$out/train.$source" "$out/chosen.$target" \
+        whole "$out/distilled.$target" python "$here/choose.py" drop "$out/distilled.$source" "$out/chosen.$target" \
             "$out/scores.txt" --percent "$worst"
     else
         whole "$out/distilled.$target" cat "$out/chosen.$target"
     fi
-    aligned "$out/distilled.$target"
+    aligned "$out/distilled.$target" "$out/distilled.$source"
 }
