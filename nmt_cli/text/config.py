@@ -77,9 +77,8 @@ class TokenizerConfig(Section):
     byte_fallback: bool = setting(False, everyday=True)
     """Spell unknown characters in bytes. This adds 256 entries, and nothing is unknown."""
 
-    split_digits: bool = setting(False, everyday=True)
-    """Make each digit a token, from 0 to 9 and full-width, so that the model copies numbers that it has never
-    seen. Only for kind = "sentencepiece"."""
+    split_digits: bool = setting(False)
+    """Make each digit a token, from 0 to 9 and full-width. Only for kind = "sentencepiece"."""
 
     symbols: tuple[str, ...] = setting((), everyday=True)
     """Words that are never segmented or normalised. Each gets one entry, for example "<2de>" or "<BT>"."""
