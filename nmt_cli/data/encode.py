@@ -5,12 +5,13 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nmt_cli.data.array_files import Array, ArrayWriter, Extent, OffsetsWriter
-from nmt_cli.data.dataset import side_path
+from nmt_cli.data.dataset import Sentences, side_path
 from nmt_cli.text.subword_models.subwords import UNKNOWN_PIECE
 from nmt_cli.text.tokenizer import Side, Tokenizer
 from nmt_cli.text.tokenizers import Tokenizers, load_tokenizers
@@ -37,11 +38,15 @@ class EncodedSide:
     tokens: Array
     lengths: NDArray[np.int64]
 
-    def without_ends(self) -> list[Array]:
-        """Return the ids of each sentence, without the end token."""
-        ends = self.lengths.cumsum()
-        starts = ends - self.lengths
-        return [self.tokens[a : b - 1] for a, b in zip(starts.tolist(), ends.tolist(), strict=True)]
+    @classmethod
+    def read(cls, sentences: Sentences, first: int, end: int) -> Self:
+        """Read the sentences [`first`, `end`) from disk into memory."""
+        offsets = np.array(sentences.offsets[first : end + 1])
+        return cls(np.array(sentences.tokens[offsets[0] : offsets[-1]]), np.diff(offsets))
+
+    def without_ends(self) -> "EncodedSide":
+        """Return the sentences without their end tokens."""
+        return EncodedSide(np.delete(self.tokens, self.lengths.cumsum() - 1), self.lengths - 1)
 
     def only(self, kept: NDArray[np.bool_]) -> "EncodedSide":
         """Return the sentences whose value in `kept` is true."""

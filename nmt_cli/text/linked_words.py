@@ -55,6 +55,11 @@ class Change:
         return result
 
 
+def words_of(text: str) -> list[str]:
+    """Return the words of `text`, in order."""
+    return [text[start:end] for start, end in units(text)]
+
+
 def edited(text: str, edits: Edits) -> str:
     """Return `text` after `edits`."""
     for edit in reversed(edits):  # from the end, so that earlier positions stay right

@@ -23,13 +23,13 @@ from nmt_cli.config import changed
 from nmt_cli.data.array_files import Array, Extent, TextReader
 from nmt_cli.data.dataset import LINKS, TOKENIZERS, TRAIN, Dataset, Split, open_sentences, read_manifest
 from nmt_cli.data.encode import EncodedSide, TokensWriter, encode_lines, lines_of, loaded, packed
-from nmt_cli.data.token_links import LinksWriter, TokenLinks, as_links
+from nmt_cli.data.token_links import LinksWriter, PairLinks, TokenLinks, as_links, pair_links
 from nmt_cli.errors import UserError
 from nmt_cli.runtime.atomic import reporting_full_disk
 from nmt_cli.runtime.processes import crew
 from nmt_cli.text.config import AugmentConfig, SamplingConfig
 from nmt_cli.text.glossary import Annotator, read_terms
-from nmt_cli.text.linked_words import Link, Pair
+from nmt_cli.text.linked_words import Link, Pair, words_of
 from nmt_cli.text.placeholders import TERM, family
 from nmt_cli.text.sampling import Draw, sampler
 from nmt_cli.text.subword_models.subwords import BYTES
@@ -87,8 +87,8 @@ class ResegmentedBlock:
     """The pairs of a task as an epoch has them."""
 
     sides: Mapping[Side, EncodedSide]
-    links: Sequence[Array] | None
-    """The links between the tokens of each pair, or None if none are needed."""
+    links: PairLinks | None
+    """The links between the tokens, or None if none are needed."""
 
 
 class Resegmented:
@@ -242,10 +242,10 @@ def resegment(task: ResegmentTask) -> ResegmentedBlock:
             sides[side] = encode_lines(tokenizer, side_lines)
     if links is None:
         return ResegmentedBlock(sides, None)
-    texts = zip(*(lines[side] for side in SIDES), strict=True)
-    tokens = zip(*(sides[side].without_ends() for side in SIDES), strict=True)
+    words = [[*map(words_of, lines[side])] for side in SIDES]
+    tokens = [sides[side].without_ends() for side in SIDES]
     between_tokens = _token_links(task.tokenizers, task.fingerprint)
-    return ResegmentedBlock(sides, [*map(between_tokens.of, texts, tokens, links)])
+    return ResegmentedBlock(sides, between_tokens.of(words, tokens, pair_links(links)))
 
 
 def samplers(tokenizers: Tokenizers, config: SamplingConfig) -> dict[Side, Draw]:

@@ -8,7 +8,7 @@ training that segments nothing again can use them as they are.
 import re
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from itertools import islice, repeat
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -16,13 +16,14 @@ import numpy as np
 from nmt_cli.corpus import raw_files
 from nmt_cli.data.array_files import mapped_array
 from nmt_cli.data.dataset import LINKS, TRAIN, WORD_LINKS, Sentences, open_sentences, side_path
-from nmt_cli.data.preprocessing.aligner import Aligner
+from nmt_cli.data.encode import EncodedSide
+from nmt_cli.data.preprocessing.aligner import Aligner, WordPair
 from nmt_cli.data.preprocessing.job import Input
 from nmt_cli.data.preprocessing.parts import KEPT
 from nmt_cli.data.preprocessing.training_set import BLOCK_PAIRS, Run
-from nmt_cli.data.token_links import LinksWriter, TokenLinks, as_numbers
+from nmt_cli.data.token_links import LinksWriter, TokenLinks, pair_links
 from nmt_cli.errors import UserError
-from nmt_cli.text.linked_words import Link, Pair
+from nmt_cli.text.linked_words import Link, Pair, words_of
 from nmt_cli.text.tag_placement import units
 from nmt_cli.text.tokenizer import SIDES
 from nmt_cli.text.tokenizers import Tokenizers
@@ -45,18 +46,20 @@ def write_alignments(run: Run, tokenizers: Tokenizers, folder: Path, counts: Seq
     """
     sides = [open_sentences(folder, TRAIN, side) for side in SIDES]
     between_tokens = TokenLinks(tokenizers)
+    first = 0
     with LinksWriter(folder, TRAIN, WORD_LINKS) as of_words, LinksWriter(folder, TRAIN, LINKS) as of_tokens:
-        for number, (pair, links) in enumerate(_linked(run, folder, sides, counts)):
-            of_words.append([as_numbers(links)])
-            # Without end tokens, which have no links.
-            tokens = [side.tokens[slice(*side.offsets[number : number + 2])][:-1] for side in sides]
-            of_tokens.append([between_tokens.of(pair, tokens, links)])
+        for words, found in _linked(run, folder, sides, counts):
+            links = pair_links(found)
+            of_words.append(links)
+            tokens = [EncodedSide.read(side, first, first + len(words)).without_ends() for side in sides]
+            of_tokens.append(between_tokens.of([*zip(*words, strict=True)], tokens, links))
+            first += len(words)
 
 
 def _linked(
     run: Run, folder: Path, sides: Sequence[Sentences], counts: Sequence[int]
-) -> Iterator[tuple[Pair, Sequence[Link]]]:
-    """Yield the prepared text of each training pair, and the links between its words."""
+) -> Iterator[tuple[Sequence[WordPair], Sequence[Sequence[Link]]]]:
+    """Yield the words of each block of training pairs, and for each pair the links between its words."""
     numbers, pairs = mapped_array(run.work / KEPT), enumerate(_lines(folder))
     aligner = _learned(folder, sides, run) if run.config.corpus.align else None
     for item, count in zip(run.training, counts, strict=True):
@@ -64,15 +67,14 @@ def _linked(
         own = islice(pairs, count)
         while block := [*islice(own, BLOCK_PAIRS)]:
             run.progress("aligning", block[0][0], len(numbers))
+            words = [[*map(words_of, pair)] for _, pair in block]
             if given:
-                for number, pair in block:
-                    # The lines of pairs that were left out are skipped.
-                    line = next(one for one in given if one[0] == numbers[number])
-                    yield pair, _parsed(line, pair, item)
+                # The lines of pairs that were left out are skipped.
+                of_kept = (next(one for one in given if one[0] == numbers[number]) for number, _ in block)
+                links = [_parsed(line, pair, item) for line, (_, pair) in zip(of_kept, block, strict=True)]
             else:
-                words = [[_words(line) for line in pair] for _, pair in block]
-                links = aligner.links(words) if aligner else repeat([])
-                yield from zip((pair for _, pair in block), links, strict=False)
+                links = [*aligner.links(words)] if aligner else [[] for _ in block]
+            yield words, links
 
 
 def _given(item: Input) -> Iterator[bytes] | None:
@@ -87,7 +89,7 @@ def _learned(folder: Path, sides: Sequence[Sentences], run: Run) -> Aligner:
     run.progress("learning alignments", 0, 0)
     cells = np.prod([np.diff(side.offsets) for side in sides], axis=0).sum()
     sample = islice(_lines(folder), 0, None, -(-int(cells) // LEARNED_CELLS))
-    return Aligner([_words(line) for line in lines] for lines in sample)
+    return Aligner([*map(words_of, pair)] for pair in sample)
 
 
 def _lines(folder: Path) -> Iterator[tuple[str, str]]:
@@ -95,10 +97,6 @@ def _lines(folder: Path) -> Iterator[tuple[str, str]]:
     source, target = (side_path(folder, TRAIN, side, "txt").open("rb") for side in SIDES)
     with source, target:
         yield from ((one.decode(), other.decode()) for one, other in zip(source, target, strict=True))
-
-
-def _words(line: str) -> list[str]:
-    return [line[start:end] for start, end in units(line)]
 
 
 def _parsed(numbered: tuple[int, bytes], pair: Pair, item: Input) -> list[Link]:

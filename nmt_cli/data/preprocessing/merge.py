@@ -16,7 +16,7 @@ from nmt_cli.data.array_files import ArrayWriter, TextReader, TextWriter
 from nmt_cli.data.cleaning.duplicates import HASHED, find_repeated, hashes_needed
 from nmt_cli.data.cleaning.filter_report import CorpusReport, FilterReport
 from nmt_cli.data.cleaning.filters import DUPLICATE, SAME_TARGET, SUBWORDS
-from nmt_cli.data.dataset import TRAIN, Sentences, open_sentences
+from nmt_cli.data.dataset import TRAIN, open_sentences
 from nmt_cli.data.encode import EncodedSide, TokensWriter
 from nmt_cli.data.preprocessing.job import Input
 from nmt_cli.data.preprocessing.parts import (
@@ -101,7 +101,7 @@ def _blocks(work: Path, parts: int) -> Iterator[_Block]:
         source, target = (open_sentences(encoded_part(work, part), TRAIN, side) for side in SIDES)
         with texts_of(work, part) as texts:
             for owner, start, stop in _stretches(work, part):
-                ids = _loaded(source, start, stop), _loaded(target, start, stop)
+                ids = EncodedSide.read(source, start, stop), EncodedSide.read(target, start, stop)
                 yield _Block(owner, first + start, start, numbers[start:stop], texts, *ids)
         first += len(numbers)
 
@@ -115,12 +115,6 @@ def _stretches(work: Path, part: int) -> Iterator[tuple[int, int, int]]:
         for start in range(first, end, BLOCK_PAIRS):
             yield owner, start, min(start + BLOCK_PAIRS, end)
         first = end
-
-
-def _loaded(sentences: Sentences, start: int, stop: int) -> EncodedSide:
-    """Copy the ids of the sentences [`start`, `stop`) from disk into memory."""
-    offsets = np.array(sentences.offsets[start : stop + 1])
-    return EncodedSide(np.array(sentences.tokens[offsets[0] : offsets[-1]]), np.diff(offsets))
 
 
 def _left_out(run: Run, report: FilterReport) -> NDArray[np.uint8]:
