@@ -99,7 +99,10 @@ def _distance(result: Result) -> str:
     if "teacher" not in rows:
         return ""
     teacher, student = rows["teacher"], rows["int8"]
-    losses = (f"{teacher['bleu'][test] - bleu:.2f} ({test})" for test, bleu in student["bleu"].items())
+    losses = (
+        f"{teacher['bleu'][test] - bleu:.2f} ({test.partition('.')[0]})"
+        for test, bleu in student["bleu"].items()
+    )
     ratio = student["lines_per_second"] / teacher["lines_per_second"]
     return (
         f"\nIn int8, the student is {ratio:.1f} times as fast as its teacher and loses so much BLEU: "

@@ -220,8 +220,8 @@ OPTIONS = {
     "translate": "beam length-penalty n-best source-lang target-lang precision threads device devices input "
     "output format glossary rerank metric-model attention config set settings",
     "serve": "host port api-keys precision threads device devices config set settings",
-    "score": "reference target-lang metric metric-model scorer device sentences by-length documents "
-    "significance model source json config set settings",
+    "score": "reference source-lang target-lang metric metric-model scorer device sentences by-length "
+    "documents significance model source json config set settings",
     "import": "out source-lang target-lang positions keep add text pieces",
     "export": "format out precision check source licence push private",
     "shortlist": "",

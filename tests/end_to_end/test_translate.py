@@ -492,8 +492,16 @@ SOURCE = "this is what the source says\n"
             ["empty"],
             "2 of 3 translations are empty (search.min_length=1 prevents this): lines 1, 3",
         ),
-        ("loops", ["looping"], "2 of 3 translations loop: lines 1, 3"),
-        ("copies", ["copied"], "2 of 3 translations copy their source: lines 1, 3"),
+        (
+            "loops",
+            ["looping"],
+            "2 of 3 translations loop (search.second_attempt=true tries again): lines 1, 3",
+        ),
+        (
+            "copies",
+            ["copied"],
+            "2 of 3 translations copy their source (search.second_attempt=true tries again): lines 1, 3",
+        ),
     ],
 )
 def test_empty_looping_and_copied_translations_are_reported_with_their_lines(

@@ -130,7 +130,7 @@ def test_a_model_without_a_usual_direction_asks_for_one(nllb: Path, tmp_path: Pa
             with pytest.raises(UserError, match=r"translates from ace_Arab, deu_Latn, .*Choose one of them"):
                 method([])
         scored = nmt("score", "--model", tmp_path / "ours", "--source", text, text)
-        assert_one_line(scored, 1, "Import it again with --source-lang and --target-lang")
+        assert_one_line(scored, 1, "Give --source-lang and --target-lang")
         by_two = model.translate(LINES, source="en", target="fr")
         assert by_two == model.direction("fra_Latn", "eng_Latn").translate(LINES) != LINES
 

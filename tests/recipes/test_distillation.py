@@ -191,7 +191,7 @@ def test_a_table_has_quality_size_and_speed_of_each_system(result: dict[str, Any
     assert rows[5:] == [
         "",
         "In int8, the student is 6.0 times as fast as its teacher and loses so much BLEU: "
-        "-3.00 (test_2016.tok), 0.00 (test_2017).",
+        "-3.00 (test_2016), 0.00 (test_2017).",
     ]
 
 

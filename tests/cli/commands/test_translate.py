@@ -19,6 +19,7 @@ import torch
 from nmt_cli.api import load
 from nmt_cli.checkpoints.verified_files import write_description
 from nmt_cli.cli.reports.translation_output import TranslationReporter, as_json, as_text
+from nmt_cli.decoding.config import TranslateConfig
 from nmt_cli.decoding.search.hypotheses import Sentence
 from nmt_cli.errors import UserError
 from nmt_cli.runtime.processes import StartMethod
@@ -482,7 +483,7 @@ def test_json_is_one_object_per_line() -> None:
 
 SOURCE = SimpleNamespace(vocabulary=Numbering.new((), []).vocabulary)
 TOKENIZERS = SimpleNamespace(recipe=SimpleNamespace(kind="char", text=TextConfig()), source=SOURCE)
-MODEL: Any = SimpleNamespace(restarts=0, tokenizers=TOKENIZERS)
+MODEL: Any = SimpleNamespace(restarts=0, tokenizers=TOKENIZERS, config=TranslateConfig())
 
 
 def warnings_about(capsys: pytest.CaptureFixture[str], *translations: Translation) -> list[str]:
@@ -514,7 +515,7 @@ def test_odd_translations_are_reported_with_line_numbers(capsys: pytest.CaptureF
     ]
     assert warnings_about(capsys, *odd) == [
         "Warning: 1 of 4 translations is empty (search.min_length=1 prevents this): line 2",
-        "Warning: 2 of 4 translations loop: lines 4, 5",
+        "Warning: 2 of 4 translations loop (search.second_attempt=true tries again): lines 4, 5",
         "Warning: 1 of 4 translations is far longer or shorter than its source: line 4",
         "Warning: lines 2, 4: too long, translated in parts.",
     ]
