@@ -47,6 +47,7 @@ from nmt_cli.model.config import ModelConfig
 from nmt_cli.runtime.devices import Precision
 from nmt_cli.runtime.foreign_text import read_ordinary
 from nmt_cli.runtime.zips import check_whole, unpacked
+from nmt_cli.text.shortlist import Shortlist
 from nmt_cli.text.subword_models.pieces import Pieces
 from nmt_cli.text.tokenizer import SIDES, Side
 from nmt_cli.text.tokenizers import Tokenizers
@@ -68,7 +69,7 @@ BROWSER: Mapping[str, Any] = {"beam-size": 1, "normalize": 1.0, "max-length-fact
 LANGUAGES = re.compile(r"model\.([a-z]{2})([a-z]{2})\..*bin")
 """Source and target language in the name of a `.bin`."""
 
-SHORTLIST_NOTE = "{} is left out: nmt reads only binary shortlists, so it scores the whole vocabulary"
+SHORTLIST_NOTE = "{} is left out, because it is no .s2t.bin or .s2t: nmt scores the whole vocabulary"
 OPTIMIZER = ".optimizer.npz"
 EPSILON = 1e-6
 NEEDED = re.compile(r"[^/\\]+\.(?:npz(?<!\.optimizer\.npz)|yml|yaml|spm)")
@@ -162,7 +163,7 @@ def _read(path: Path, options: ImportOptions) -> Foreign:
     tokenizers = foreign_tokenizers(of_pieces(languages), spms, sides)
     imported = import_tensors(tensors, str(file), config, tokenizers)
     lexicons = sorted(file.parent.glob("lex.*")) if binary else []
-    shortlist = next(filter(shortlists.is_marian_shortlist, lexicons), None)
+    shortlist = _shortlist(lexicons, tokenizers)
     return Foreign(
         "Marian",
         config,
@@ -170,8 +171,16 @@ def _read(path: Path, options: ImportOptions) -> Foreign:
         imported,
         _search(decoder),
         notes=[SHORTLIST_NOTE.format(one.name) for one in lexicons if not shortlist],
-        shortlist=shortlists.read_marian(shortlist, tokenizers) if shortlist else None,
+        shortlist=shortlist,
     )
+
+
+def _shortlist(lexicons: Sequence[Path], tokenizers: Tokenizers) -> Shortlist | None:
+    """Return the shortlist in one of the files, or None. A binary one comes first, since Bergamot uses it."""
+    if binary := next(filter(shortlists.is_marian_shortlist, lexicons), None):
+        return shortlists.read_marian(binary, tokenizers)
+    text = next((file for file in lexicons if file.suffix == ".s2t"), None)
+    return shortlists.read_marian_text(text, tokenizers) if text else None
 
 
 def _weights(path: Path) -> Path:

@@ -1,10 +1,12 @@
-"""Shortlists of other toolkits: `lex.*.s2t.bin` of Marian and Bergamot, and `vmap.txt` of CTranslate2.
+"""Shortlists of other toolkits: `lex.*.s2t.bin` and `lex.s2t` of Marian, and `vmap.txt` of CTranslate2.
 
-A file of Marian has six numbers: a magic number, a checksum, the number of frequent tokens, the maximum
+A `lex.*.s2t.bin` has six numbers: a magic number, a checksum, the number of frequent tokens, the maximum
 length of a list, and the lengths of two arrays. The arrays follow: the offset of the list of each source
 token, and the target tokens of all lists. Frequent tokens are those with the first ids. A sentence may use
 the lists of all its tokens and of its end token. All numbers are little-endian, tokens have 4 bytes and other
 numbers 8.
+
+A line of `lex.s2t`, which extract-lex writes, has a target token, a source token and a probability.
 
 A line of `vmap.txt` has a source phrase, a tab, and target tokens. Those of an empty phrase are for every
 sentence.
@@ -24,7 +26,11 @@ from nmt_cli.text.tokenizers import Tokenizers
 
 MAGIC = 0xF11A48D5013417F5
 NUMBERS = 6
-"""The numbers at the beginning of a file of Marian."""
+"""The numbers at the beginning of a binary file of Marian."""
+
+FIRST, BEST = 100, 100
+"""Marian's usual choice from a file of text: the first tokens of the vocabulary for every sentence, and the
+best ones for each source token."""
 
 
 def is_marian_shortlist(path: Path) -> bool:
@@ -55,6 +61,32 @@ def read_marian(path: Path, tokenizers: Tokenizers) -> Shortlist:
     lists += [[]] * (len(source) - len(lists))  # the embeddings may have unused rows
     lists[source.end] = [*lists[source.end], *range(frequent)]
     # Marian lets translations copy tokens if both sides share a vocabulary.
+    return shortlist_of(with_copies(lists, source, target) if tokenizers.recipe.joint else lists)
+
+
+def read_marian_text(path: Path, tokenizers: Tokenizers) -> Shortlist:
+    """Return the shortlist in a text file of Marian. Unknown tokens are skipped. Raise `UserError` for a line
+    of another form, or if no token is known."""
+    source, target = tokenizers.source.vocabulary, tokenizers.target.vocabulary
+    ids, targets = ({text: i for i, text in enumerate(side.entries)} for side in (source, target))
+    found: list[dict[int, float]] = [{} for _ in source.entries]
+    for number, line in enumerate(read_ordinary(path).decode(errors="replace").split("\n"), start=1):
+        if not line.strip():
+            continue
+        try:
+            other, token, probability = line.split()
+            score = float(probability)
+        except ValueError as error:
+            raise UserError(
+                f"{path} line {number:,} is not TARGET SOURCE PROBABILITY, so it is damaged. Copy it again, "
+                "or move it away."
+            ) from error
+        if token in ids and other in targets:
+            found[ids[token]][targets[other]] = score
+    if not any(found):
+        raise UserError(f"{path} has no token of this model. Copy its own one, or move it away.")
+    lists = [sorted(own, key=lambda one: -own[one])[:BEST] for own in found]
+    lists[source.end] = [*lists[source.end], *range(min(FIRST, len(target)))]
     return shortlist_of(with_copies(lists, source, target) if tokenizers.recipe.joint else lists)
 
 

@@ -19,7 +19,7 @@ from nmt_cli.api import SearchConfig, TranslateConfig, load
 from nmt_cli.checkpoints.finding import own_search
 from nmt_cli.checkpoints.model_folder import LoadedModel, read_model, weights, write_shortlist
 from nmt_cli.errors import UserError
-from nmt_cli.interop import bergamot, marian
+from nmt_cli.interop import bergamot, marian, shortlists
 from nmt_cli.interop.conventions import made_up
 from nmt_cli.interop.exporting import export
 from nmt_cli.interop.foreign import ImportOptions, write
@@ -236,13 +236,48 @@ def test_a_damaged_shortlist_is_refused(student: LoadedModel, tmp_path: Path, nu
     assert_refused(tmp_path / "theirs", "lex.ende.s2t.bin is damaged, or belongs to another model")
 
 
-def test_a_shortlist_in_text_is_left_out_with_a_note(student: LoadedModel, tmp_path: Path) -> None:
+def test_a_shortlist_in_text_has_the_most_probable_tokens(student: LoadedModel, tmp_path: Path) -> None:
+    """A file of extract-lex has "NULL" for words without a link, which Marian skips."""
     export(student, "bergamot", tmp_path / "theirs")
-    (tmp_path / "theirs" / "lex.s2t").write_text("der the 0.5\n")
-    notes = read(str(tmp_path / "theirs"), ImportOptions()).notes
-    assert notes == [
-        "lex.s2t is left out: nmt reads only binary shortlists, so it scores the whole vocabulary"
-    ]
+    tokenizers = student.identity.tokenizers
+    source, target = tokenizers.source.vocabulary, tokenizers.target.vocabulary
+    # The second source token has three targets more than are used, the least probable ones.
+    tokens = [*range(2, len(target))][: shortlists.BEST + 3]
+    random.Random(1).shuffle(tokens)
+    lines = [f"{target.entries[one]} {source.entries[1]} {1 / (n + 2)}\n" for n, one in enumerate(tokens)]
+    text = "NULL NULL 0.5\n" + "".join(reversed(lines)) + f"{target.entries[0]} nowhere 1\n"
+    (tmp_path / "theirs" / "lex.s2t").write_text(text, "utf-8")
+    shortlist = read(str(tmp_path / "theirs"), ImportOptions()).shortlist
+    assert shortlist
+    joint = tokenizers.recipe.joint
+    copies = [target.entries.index(source.entries[1])] if joint else []
+    assert shortlist.list_of(1).tolist() == sorted({*tokens[: shortlists.BEST], *copies})
+    end = source.end
+    first = [*range(min(shortlists.FIRST, len(target)))]
+    assert shortlist.list_of(end).tolist() == sorted({*first, *([end] if joint else [])})
+
+
+def test_a_shortlist_of_another_kind_is_left_out_with_a_note(student: LoadedModel, tmp_path: Path) -> None:
+    export(student, "bergamot", tmp_path / "theirs")
+    (tmp_path / "theirs" / "lex.s2t.gz").write_bytes(b"\x1f\x8b")
+    (note,) = read(str(tmp_path / "theirs"), ImportOptions()).notes
+    assert note.startswith("lex.s2t.gz is left out, because it is no .s2t.bin or .s2t")
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("der the 0.5\nder the\n", "lex.s2t line 2 is not TARGET SOURCE PROBABILITY, so it is damaged"),
+        ("der the much\n", "lex.s2t line 1 is not TARGET SOURCE PROBABILITY"),
+        ("nobody nowhere 0.5\n", "lex.s2t has no token of this model"),
+    ],
+)
+def test_a_damaged_shortlist_in_text_is_refused(
+    student: LoadedModel, tmp_path: Path, text: str, error: str
+) -> None:
+    export(student, "bergamot", tmp_path / "theirs")
+    (tmp_path / "theirs" / "lex.s2t").write_text(text)
+    assert_refused(tmp_path / "theirs", error)
 
 
 def test_a_size_that_int8_products_cannot_have_is_refused(
