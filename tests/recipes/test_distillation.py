@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -153,6 +154,14 @@ def test_the_students_of_multi30k_differ_from_the_strong_model_in_their_decoder_
         light = [f"model.decoder_layers={layers}", "model.decoder_history=ssru", "loss.r_drop=0"]
         expected = with_preset(assignments=light)
         assert sections(read(TrainConfig, RECIPE / "tok" / f"ssru-{layers}.toml")) == sections(expected)
+
+
+def test_the_student_in_the_form_of_marian_differs_in_that_form_only() -> None:
+    plain, marian = (read(TrainConfig, RECIPE / "tok" / f"{name}.toml") for name in ("ssru-1", "marian-1"))
+    form = {"norm_epsilon": 1e-6, "positions": "marian", "attention_bias": True, "output_bias": True}
+    back = {name: getattr(plain.model, name) for name in (*form, "start")}
+    assert {name: getattr(marian.model, name) for name in form} == form
+    assert sections(replace(marian, model=replace(marian.model, **back))) == sections(plain)
 
 
 @pytest.mark.parametrize(("name", "encoder"), [("deep-12-1", 12), ("ssru-6-1", 6), ("demo", 2)])
