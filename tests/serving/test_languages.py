@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from subprocess import Popen
+from threading import Semaphore
+from typing import Any
 from urllib.error import HTTPError
 
 import deepl
@@ -21,6 +23,7 @@ from nmt_cli.api import Model, load
 from nmt_cli.decoding.search.hypotheses import Sentence
 from nmt_cli.engine.search import EngineSearch
 from nmt_cli.serving.models import Served
+from nmt_cli.translation.workers.queue import RequestQueue
 from tests.serving.conftest import SPLIT, Client, Serving, listening
 
 TEXT = "One dog."
@@ -100,14 +103,27 @@ def test_requests_for_several_languages_share_batches(
 ) -> None:
     symbols = tagged.tokenizers.source.numbering.symbols
     batches: list[set[int]] = []
-    join = EngineSearch.join
+    both_are_read = Semaphore(0)
+    join, take, end = EngineSearch.join, RequestQueue.take, RequestQueue.end
+    lines = [f"{'ab ' * (n % 7)}c{n}" for n in range(40)]
 
     def recorded(search: EngineSearch, sentences: Sequence[Sentence]) -> None:
         batches.append({sentence.tokens[0] for sentence in sentences})
         join(search, sentences)
 
+    def take_late(queue: RequestQueue, *arguments: Any) -> list[Sentence]:
+        # A worker that is faster than the second reader would find the sentences of one request alone.
+        if not batches:
+            assert both_are_read.acquire(timeout=60) and both_are_read.acquire(timeout=60)
+        return take(queue, *arguments)
+
+    def end_counted(queue: RequestQueue, *arguments: Any) -> None:
+        end(queue, *arguments)
+        both_are_read.release()
+
     monkeypatch.setattr(EngineSearch, "join", recorded)
-    lines = [f"{'ab ' * (n % 7)}c{n}" for n in range(40)]
+    monkeypatch.setattr(RequestQueue, "take", take_late)
+    monkeypatch.setattr(RequestQueue, "end", end_counted)
 
     async def both() -> list[list[str]]:
         return await asyncio.gather(*(tagged.direction(one).atranslate(lines) for one in ("fr", "de")))
