@@ -5,6 +5,7 @@
 
 import json
 import re
+import statistics
 import sys
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -106,6 +107,15 @@ def origin(*results: Result) -> str:
     hours = sum(result["hours"] for result in results)
     devices = " and ".join(sorted({*map(where, results)}))
     return f"{label}; {hours:.1f} h of {devices}; {max(result['date'] for result in results)}"
+
+
+def mean_of_seeds(values: Iterable[float]) -> str:
+    """Return the mean of values, with their standard deviation if there are several, or "" without values."""
+    numbers = [*values]
+    if not numbers:
+        return ""
+    spread = f" ± {statistics.stdev(numbers):.2f}" if numbers[1:] else ""
+    return f"{statistics.mean(numbers):.2f}{spread}"
 
 
 def markdown(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

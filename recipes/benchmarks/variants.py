@@ -27,6 +27,7 @@ from nmt_cli.training.tracking.log import read_history
 from recipes.benchmarks import machine
 from recipes.benchmarks import training_peers as peers
 from recipes.benchmarks.charts import charts
+from recipes.results import mean_of_seeds
 
 VOCABULARY = 4000
 PEAK, WARMUP = 2e-3, 400
@@ -219,9 +220,7 @@ def print_table(runs: Sequence[Result]) -> None:
 
 
 def _perplexity(losses: Sequence[float]) -> str:
-    values = [math.exp(loss) for loss in losses]
-    spread = f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else ""
-    return f"{statistics.mean(values):.2f}{spread}"
+    return mean_of_seeds(math.exp(loss) for loss in losses)
 
 
 def p_value(one: Sequence[float], other: Sequence[float]) -> float:

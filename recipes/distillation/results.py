@@ -5,18 +5,31 @@ Run `python recipes/distillation/results.py --help`.
 
 import argparse
 import json
+import statistics
 import sys
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 # Lets the script run from any folder: the recipes are not part of the installed package.
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from recipes.results import Result, averaged, keep, markdown, origin, read, save, systems, trained, where
+from recipes.results import (
+    Result,
+    averaged,
+    keep,
+    markdown,
+    mean_of_seeds,
+    origin,
+    read,
+    save,
+    systems,
+    trained,
+    where,
+)
 
 HERE = Path(__file__).resolve().parent
-KEY = ("student", "languages", "updates", "seed")
 NAMES = {
     "teacher": "teacher",
     "alone": "student without a teacher",
@@ -59,9 +72,10 @@ def record(out: Path, run: Path, student: str, languages: str) -> Result:
 
 
 def table(results: Sequence[Result]) -> str:
-    """Return a table for each result, with one row per system, between a line with what they share
-    and one with the distance of the student from its teacher."""
-    return "\n".join(f"{_heading(result)}\n\n{_systems(result)}{_distance(result)}" for result in results)
+    """Return a table with a row per system for each student, with the mean of its seeds. Before it is a line
+    with what they share, after it one with the distance of the student from its teacher."""
+    seeds = [[*group] for _, group in groupby(sorted(results, key=_key), _group)]
+    return "\n".join(f"{_heading(one)}\n\n{_systems(one)}{_distance(one)}" for one in seeds)
 
 
 def score(results: Sequence[Result]) -> str:
@@ -84,51 +98,70 @@ def _speed_up(rows: Mapping[str, Any]) -> str:
     return f". {ratio:.1f} x the teacher's sentences per second"
 
 
-def _heading(result: Result) -> str:
-    """Return the data and the training of a result in one line."""
-    pairs = " and ".join(f"{count:,} {name}" for name, count in result["pairs"].items())
+def _heading(seeds: Sequence[Result]) -> str:
+    """Return the data and the training of a student in one line."""
+    last = seeds[-1]
+    pairs = " and ".join(f"{count:,} {name}" for name, count in last["pairs"].items())
+    numbers = ", ".join(str(one["seed"]) for one in seeds)
     return (
-        f"`{result['student']}`, {result['languages']}, seed {result['seed']}, {result['updates']:,} updates "
-        f"on {pairs} pairs, {result['hours']:.2f} h of {where(result)}, {result['date']}:"
+        f"`{last['student']}`, {last['languages']}, seed{'s' * (len(seeds) > 1)} {numbers}, "
+        f"{last['updates']:,} updates on {pairs} pairs, {mean_of_seeds(one['hours'] for one in seeds)} h of "
+        f"{where(last)}, {last['date']}:"
     )
 
 
-def _distance(result: Result) -> str:
+def _distance(seeds: Sequence[Result]) -> str:
     """Return a line with the loss and the speed-up of the student in int8, or "" without a teacher."""
-    rows = result["systems"]
-    if "teacher" not in rows:
+    pairs = [
+        (one["systems"]["teacher"], one["systems"]["int8"]) for one in seeds if "teacher" in one["systems"]
+    ]
+    if not pairs:
         return ""
-    teacher, student = rows["teacher"], rows["int8"]
     losses = (
-        f"{teacher['bleu'][test] - bleu:.2f} ({test.partition('.')[0]})"
-        for test, bleu in student["bleu"].items()
+        f"{mean_of_seeds(teacher['bleu'][test] - student['bleu'][test] for teacher, student in pairs)} "
+        f"({test.partition('.')[0]})"
+        for test in pairs[0][1]["bleu"]
     )
-    ratio = student["lines_per_second"] / teacher["lines_per_second"]
+    ratio = statistics.mean(
+        student["lines_per_second"] / teacher["lines_per_second"] for teacher, student in pairs
+    )
     return (
         f"\nIn int8, the student is {ratio:.1f} times as fast as its teacher and loses so much BLEU: "
         f"{', '.join(losses)}.\n"
     )
 
 
-def _systems(result: Result) -> str:
-    """Return the table of the systems of a result."""
-    rows = result["systems"]
-    tests = list(rows["student"]["bleu"])
+def _systems(seeds: Sequence[Result]) -> str:
+    """Return the table of the systems of a student."""
+    last = seeds[-1]["systems"]
+    tests = list(last["student"]["bleu"])
     scores = (f"BLEU {test.partition('.')[0]}" for test in tests)
     columns = ("system", "beam", *scores, "MB", "sentences/s", "start-up, s")
-    return markdown(columns, [_row(name, rows[name], tests) for name in NAMES if name in rows])
+    # A system that not all seeds have, such as the engine where it was not installed, has no mean.
+    shared = (name for name in NAMES if all(name in one["systems"] for one in seeds))
+    return markdown(columns, [_row(name, [one["systems"][name] for one in seeds], tests) for name in shared])
 
 
-def _row(name: str, system: Mapping[str, Any], tests: Sequence[str]) -> tuple[str, ...]:
+def _row(name: str, seeds: Sequence[Mapping[str, Any]], tests: Sequence[str]) -> tuple[str, ...]:
     """Return the table cells of one system."""
-    models = f" ({system['models']} models)" if system["models"] > 1 else ""
+    last = seeds[-1]
+    models = f" ({last['models']} models)" if last["models"] > 1 else ""
     cells = []
     for test in tests:
-        p = system["p"][test]
-        cells.append(f"{system['bleu'][test]:.2f}" + ("" if p is None else f" (p {p:.3f})"))
+        p = last["p"][test] if len(seeds) == 1 else None
+        # All seeds of a student have one teacher.
+        values = (
+            {one["bleu"][test] for one in seeds}
+            if name == "teacher"
+            else [one["bleu"][test] for one in seeds]
+        )
+        cells.append(mean_of_seeds(values) + ("" if p is None else f" (p {p:.3f})"))
+    speed, start_up = (
+        statistics.mean(one[what] for one in seeds) for what in ("lines_per_second", "start_up")
+    )
     return (
-        *(f"{NAMES[name]}{models}", str(system["beam"]), *cells),
-        *(f"{system['bytes'] / 1e6:.1f}", f"{system['lines_per_second']:,.0f}", f"{system['start_up']:.2f}"),
+        *(f"{NAMES[name]}{models}", str(last["beam"]), *cells),
+        *(f"{last['bytes'] / 1e6:.1f}", f"{speed:,.0f}", f"{start_up:.2f}"),
     )
 
 
@@ -137,10 +170,15 @@ def _by_folder(scores: Path) -> dict[str, Any]:
     return {Path(system["system"]).parent.name: system["scores"][0] for system in systems(scores)}
 
 
-def _key(result: Result) -> tuple[Any, ...]:
-    """Return the student, languages, updates, seed and number of teachers, by which results are sorted."""
+def _group(result: Result) -> tuple[Any, ...]:
+    """Return what the seeds of a student share: its name, languages, updates and number of teachers."""
     teacher = result["systems"].get("teacher", {"models": 0})
-    return (*(result[name] for name in KEY), teacher["models"])
+    return result["student"], result["languages"], result["updates"], teacher["models"]
+
+
+def _key(result: Result) -> tuple[Any, ...]:
+    """Return the order of a result, with the seeds of a student side by side."""
+    return *_group(result), result["seed"]
 
 
 def _options() -> argparse.Namespace:

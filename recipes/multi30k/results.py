@@ -21,6 +21,7 @@ from recipes.results import (
     best,
     keep,
     markdown,
+    mean_of_seeds,
     origin,
     read,
     save,
@@ -82,7 +83,7 @@ def score(results: Sequence[Result]) -> str:
     groups.sort(key=lambda group: statistics.mean(result["valid"] for result in group))
     best_groups = {_name(group[0]): group for group in groups}
     return "<br>".join(
-        f"`{group[0]['settings']}`: {_mean([result['tests'][SETS[0]] for result in group])}, {name} "
+        f"`{group[0]['settings']}`: {mean_of_seeds([result['tests'][SETS[0]] for result in group])}, {name} "
         f"({origin(*group)})"
         for name, group in sorted(best_groups.items())
         if all(result["tests"] for result in group)
@@ -125,9 +126,12 @@ def _row(group: Sequence[Result]) -> tuple[str, ...]:
     return (
         *(first["settings"], first["language"], f"{first['updates']:,}"),
         ", ".join(str(result["seed"]) for result in group),
-        _mean([result["valid"] for result in group]),
-        *(_mean([result["tests"][name] for result in group if name in result["tests"]]) for name in SETS),
-        *("; ".join(dict.fromkeys(choices)), _mean([result["hours"] for result in group])),
+        mean_of_seeds([result["valid"] for result in group]),
+        *(
+            mean_of_seeds([result["tests"][name] for result in group if name in result["tests"]])
+            for name in SETS
+        ),
+        *("; ".join(dict.fromkeys(choices)), mean_of_seeds([result["hours"] for result in group])),
         *("; ".join(dict.fromkeys(map(where, group))), max(result["date"] for result in group)),
     )
 
@@ -142,14 +146,6 @@ def _search(result: Result) -> str:
     """Return the beam size and length penalty of a result."""
     # Early results used only the published beam and do not record it.
     return f"beam {result.get('beam', 5)}, penalty {result['length_penalty']:g}"
-
-
-def _mean(values: Sequence[float]) -> str:
-    """Return the mean of values and their standard deviation, or "" without values."""
-    if not values:
-        return ""
-    spread = f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else ""
-    return f"{statistics.mean(values):.2f}{spread}"
 
 
 def _key(result: Result) -> tuple[Any, ...]:

@@ -4,7 +4,6 @@ Run `python recipes/parsing/results.py --help`.
 """
 
 import argparse
-import statistics
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,7 +12,19 @@ from typing import Any
 # Lets the script run from any folder: the recipes are not part of the installed package.
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from recipes.results import Result, averaged, keep, markdown, origin, read, save, systems, trained, where
+from recipes.results import (
+    Result,
+    averaged,
+    keep,
+    markdown,
+    mean_of_seeds,
+    origin,
+    read,
+    save,
+    systems,
+    trained,
+    where,
+)
 
 HERE = Path(__file__).resolve().parent
 SCORES = ("bracket F1", "precision", "recall", "complete match")
@@ -53,9 +64,8 @@ def score(results: Sequence[Result]) -> str:
     parts = []
     for name in sorted({result["settings"] for result in results}):
         group = [result for result in results if result["settings"] == name]
-        values = [result["test"][SCORES[0]] for result in group]
-        spread = f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else ""
-        parts.append(f"F1 {statistics.mean(values):.2f}{spread}, {name} ({origin(*group)})")
+        values = mean_of_seeds(result["test"][SCORES[0]] for result in group)
+        parts.append(f"F1 {values}, {name} ({origin(*group)})")
     return "<br>".join(parts)
 
 

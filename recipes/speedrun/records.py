@@ -15,7 +15,7 @@ from typing import Any
 # Lets the script run from any folder: the recipes are not part of the installed package.
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from recipes.results import Result, markdown, stored, where
+from recipes.results import Result, markdown, mean_of_seeds, stored, where
 
 HERE = Path(__file__).resolve().parent
 ENTRIES: Mapping[str, Any] = tomllib.loads((HERE / "entries.toml").read_text(encoding="utf-8"))
@@ -44,8 +44,8 @@ def table(results: Sequence[Result], folder: Path = HERE) -> str:
     for name, entry in ENTRIES.items():
         own = runs(entry, results)
         bleu, minutes = (
-            _mean([one["tests"]["test_2016_flickr"] for one in own]),
-            _mean(map(core_minutes, own)),
+            mean_of_seeds([one["tests"]["test_2016_flickr"] for one in own]),
+            mean_of_seeds(map(core_minutes, own)),
         )
         missing = [str(seed) for seed in entry["seeds"] if seed not in {one["seed"] for one in own}]
         verdict = f"seeds {', '.join(missing)} are missing" if missing else "misses the goal"
@@ -63,15 +63,6 @@ def table(results: Sequence[Result], folder: Path = HERE) -> str:
             )
         )
     return markdown(COLUMNS, rows)
-
-
-def _mean(values: Any) -> str:
-    """Return the mean of values, with their standard deviation if there are several, or "" without values."""
-    numbers = list(values)
-    if not numbers:
-        return ""
-    spread = f" ± {statistics.stdev(numbers):.2f}" if len(numbers) > 1 else ""
-    return f"{statistics.mean(numbers):.2f}{spread}"
 
 
 def main() -> None:

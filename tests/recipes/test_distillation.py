@@ -1,5 +1,6 @@
 """The distillation recipe: its choice of targets, its table, its settings, and a run on a few pairs."""
 
+import copy
 import json
 import math
 import shutil
@@ -156,10 +157,10 @@ def test_the_students_of_multi30k_differ_from_the_strong_model_in_their_decoder_
         assert sections(read(TrainConfig, RECIPE / "tok" / f"ssru-{layers}.toml")) == sections(expected)
 
 
-def test_the_student_in_the_form_of_marian_differs_in_that_form_only() -> None:
+def test_the_student_in_the_form_of_marian_differs_in_form_and_dropout() -> None:
     plain, marian = (read(TrainConfig, RECIPE / "tok" / f"{name}.toml") for name in ("ssru-1", "marian-1"))
     form = {"norm_epsilon": 1e-6, "positions": "marian", "attention_bias": True, "output_bias": True}
-    back = {name: getattr(plain.model, name) for name in (*form, "start")}
+    back = {name: getattr(plain.model, name) for name in (*form, "start", "residual_dropout")}
     assert {name: getattr(marian.model, name) for name in form} == form
     assert sections(replace(marian, model=replace(marian.model, **back))) == sections(plain)
 
@@ -202,6 +203,23 @@ def test_a_table_has_quality_size_and_speed_of_each_system(result: dict[str, Any
         "In int8, the student is 6.0 times as fast as its teacher and loses so much BLEU: "
         "-3.00 (test_2016), 0.00 (test_2017).",
     ]
+
+
+def test_the_seeds_of_a_student_share_a_table_and_those_of_another_do_not(result: dict[str, Any]) -> None:
+    second, other = copy.deepcopy(result), {**result, "student": "tok/zero"}
+    second |= {"seed": 2, "hours": 2.5}
+    second["systems"]["int8"] |= {
+        "bleu": {"test_2016.tok": 45.0, "test_2017": 32.0},
+        "lines_per_second": 700.0,
+    }
+    second["systems"]["engine"] = second["systems"]["greedy"]
+    both, alone = results.table([second, other, result]).split("\n`tok/zero`")
+    assert both.startswith("`tok/ssru-1`, en-de, seeds 1, 2, 4,000 updates") and "2.00 ± 0.71 h" in both
+    assert "| teacher (2 models) | 5 | 40.00 | 30.00 |" in both
+    assert "| student, int8 | 5 | 44.00 ± 1.41 | 31.00 ± 1.41 | 10.4 | 650 | 1.23 |" in both
+    assert "Bergamot" not in both
+    assert "6.5 times" in both and "-4.00 ± 1.41 (test_2016), -1.00 ± 1.41 (test_2017)." in both
+    assert alone in results.table([other])
 
 
 def test_the_summary_has_the_speed_of_the_fastest_student_relative_to_the_teacher(
