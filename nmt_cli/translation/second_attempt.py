@@ -1,8 +1,9 @@
 """A second search for sentences whose translations loop or copy their source (`search.second_attempt`).
 
-A fault is one of these two flags. The first search is as always. If each of its hypotheses of a sentence has
-a fault, the sentence is searched again, with a rule that prevents the fault. The source tokens and the
-probabilities of the model stay the same, so scores and alignments mean what they mean after the first search.
+A fault is one of these two flags. The first search is as always. If its best hypothesis of a sentence has a
+fault, and no other one is better, the sentence is searched again, with a rule that prevents the fault. The
+source tokens and the probabilities of the model stay the same, so scores and alignments mean what they mean
+after the first search. A hypothesis is better if it has no fault, and only some of the flags of the best.
 """
 
 from collections.abc import Sequence
@@ -44,15 +45,15 @@ class SecondAttempts:
     def again(self, sentence: Sentence, hypotheses: list[Hypothesis] | None) -> Sentence | None:
         """Return the sentence to search instead of accepting `hypotheses`, or None to accept them.
 
-        It is None if one of them has no fault, or after the second search.
+        It is None if the best has no fault, if another one is better, or after the second search.
         """
         if not hypotheses or sentence.key in self._first:
             return None
-        faults = [_flags(self._joiner, sentence, one) & FAULTS for one in hypotheses]
-        if not all(faults):
+        found = [_flags(self._joiner, sentence, one) for one in hypotheses]
+        if not found[0] & FAULTS or _preferred(found):
             return None
         self._first[sentence.key] = hypotheses
-        if "looping" in faults[0]:
+        if "looping" in found[0]:
             rule = partial(forbid_repeated_ngrams, size=REPEATED)
             return replace(sentence, rule=partial(_both, sentence.rule, rule) if sentence.rule else rule)
         target = self._joiner.tokenizers.target
@@ -63,27 +64,38 @@ class SecondAttempts:
 
     def better(self, sentence: Sentence, hypotheses: list[Hypothesis] | None) -> list[Hypothesis] | None:
         """Return the accepted `hypotheses`. After a second search, return those of the first one, unless the
-        best of the second has only some of the flags of the best of the first."""
+        preferred one of the second has only some of the flags of the best of the first."""
         if not (first := self._first.pop(sentence.key, None)):
             return hypotheses
         if not hypotheses:
             return first
-        before, now = (_flags(self._joiner, sentence, found[0]) for found in (first, hypotheses))
-        return [replace(one, repaired=True) for one in hypotheses] if now < before else first
+        before = _flags(self._joiner, sentence, first[0])
+        found = [_flags(self._joiner, sentence, one) for one in hypotheses]
+        is_better = found[_preferred(found)] < before
+        return [replace(one, repaired=True) for one in hypotheses] if is_better else first
 
 
-def best_first(joiner: Joiner, line: Line, found: Sequence[Hypotheses | None]) -> list[Hypotheses | None]:
-    """Return the hypotheses of each sentence of `line`, with the best one without a fault first, if any."""
+def best_first(
+    joiner: Joiner, line: Line, found: Sequence[Hypotheses | None], n_best: int
+) -> list[Hypotheses | None]:
+    """Return up to `n_best` hypotheses of each sentence of `line`. If the first has a fault, a better one, if
+    any, comes before it."""
     result: list[Hypotheses | None] = []
     for sentence, hypotheses in zip(line.sentences, found, strict=True):
-        faulty = (bool(_flags(joiner, sentence, one) & FAULTS) for one in hypotheses or ())
-        if (
-            best := next((number for number, is_faulty in enumerate(faulty) if not is_faulty), 0)
-        ) and hypotheses:
+        if hypotheses and (best := _preferred([_flags(joiner, sentence, one) for one in hypotheses])):
             others = [*hypotheses[:best], *hypotheses[best + 1 :]]
             hypotheses = [replace(hypotheses[best], repaired=True), *others]
-        result.append(hypotheses)
+        result.append(hypotheses and hypotheses[:n_best])
     return result
+
+
+def _preferred(found: Sequence[set[Flag]]) -> int:
+    """Return the index of the first hypothesis that is better than the first of all, given the flags of each.
+    Return 0 if none is better, or if the first of all has no fault."""
+    first = found[0]
+    # An empty hypothesis has no fault, but it would lose the sentence.
+    better = (number for number, one in enumerate(found) if not one & FAULTS and one < first)
+    return next(better, 0) if first & FAULTS else 0
 
 
 def _flags(joiner: Joiner, sentence: Sentence, hypothesis: Hypothesis) -> set[Flag]:

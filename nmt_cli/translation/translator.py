@@ -90,10 +90,13 @@ class Translator:
         If search.mbr or a scorer ranks hypotheses, those of all lines are ranked together first. Raise
         `UserError` if the scorer fails, or if log-probabilities overflow in fp16.
         """
-        if self.scorer or options.search.mbr != "off":
-            lines = ranked(lines, options.search, self.scorer, self.joiner.text)
-        if options.search.second_attempt:
-            lines = [(line, best_first(self.joiner, line, found)) for line, found in lines]
+        search = options.search
+        if self.scorer or search.mbr != "off":
+            # A hypothesis that loops may agree with others that loop, so the better one may have a low rank.
+            kept = replace(search, n_best=search.slots) if search.second_attempt else search
+            lines = ranked(lines, kept, self.scorer, self.joiner.text)
+        if search.second_attempt:
+            lines = [(line, best_first(self.joiner, line, found, search.n_best)) for line, found in lines]
         return [self.joiner.translation(line, hypotheses) for line, hypotheses in lines]
 
     def second_attempts(self, options: CallOptions) -> SecondAttempts | None:

@@ -12,7 +12,7 @@ from torch import Tensor
 from nmt_cli.api import Model, SearchConfig, load
 from nmt_cli.decoding.search.hypotheses import History, Hypothesis
 from nmt_cli.translation.call_options import CallOptions
-from nmt_cli.translation.lines import Translation
+from nmt_cli.translation.lines import Line, Translation
 from nmt_cli.translation.second_attempt import SecondAttempts
 
 LINE = "the dog sees a cat here"
@@ -130,3 +130,47 @@ def test_a_hypothesis_of_the_beam_without_a_fault_needs_no_second_search(loops: 
     assert found.repaired and found.flags == ()
     again = attempts.again(line.sentences[0], [looping])
     assert again and again.key == line.sentences[0].key and attempts.again(again, [looping]) is None
+
+
+def ids(model: Model, text: str) -> list[int]:
+    return model.tokenizers.target.encode(text)
+
+
+def hypothesis(model: Model, text: str) -> Hypothesis:
+    return Hypothesis(ids(model, text), 0.0, [0.0])
+
+
+def cut(model: Model, text: str, options: CallOptions) -> Line:
+    return model._loaded.translator.segmenter.line(1, text, options)
+
+
+def test_a_hypothesis_with_another_flag_is_not_better_than_a_loop(loops: Model) -> None:
+    options = CallOptions(replace(TWICE, beam=2, n_best=2))
+    translator, line = loops._loaded.translator, cut(loops, LINE, options)
+    for other in ("", "Hund"):
+        found = [hypothesis(loops, text) for text in ("ab" * 20, other)]
+        (shown,) = translator.translations([(line, [found])], options)
+        assert [one.text for one in shown.candidates] == ["ab" * 20, other] and not shown.repaired
+        assert SecondAttempts(translator.joiner).again(line.sentences[0], found)
+
+
+def test_a_better_hypothesis_of_the_second_search_is_used_although_its_best_has_a_fault(loops: Model) -> None:
+    options = CallOptions(replace(TWICE, beam=2, n_best=2))
+    translator, line = loops._loaded.translator, cut(loops, LINE, options)
+    attempts, (sentence,) = SecondAttempts(translator.joiner), line.sentences
+    assert attempts.again(sentence, [hypothesis(loops, "ab" * 20)])
+    second = attempts.better(sentence, [hypothesis(loops, text) for text in (LINE, "der Hund sieht")])
+    (shown,) = translator.translations([(line, [second])], options)
+    assert shown.text == "der Hund sieht" and shown.repaired
+
+
+def test_a_better_hypothesis_comes_before_those_that_agree_more(loops: Model) -> None:
+    options = CallOptions(replace(TWICE, beam=3, mbr="chrf"))
+    translator, line = loops._loaded.translator, cut(loops, LINE, options)
+    found = [hypothesis(loops, text) for text in ("ab" * 20, "ab" * 19, "der Hund sieht")]
+    assert SecondAttempts(translator.joiner).again(line.sentences[0], found) is None
+    (shown,) = translator.translations([(line, [found])], options)
+    assert [one.text for one in shown.candidates] == ["der Hund sieht"] and shown.repaired
+    without = CallOptions(replace(options.search, second_attempt=False))
+    (shown,) = translator.translations([(line, [found])], without)
+    assert shown.text.startswith("abab")

@@ -191,7 +191,7 @@ class Degenerate:
             (SIGNS[flag][lines.count > 1] + _remedy(flag, self.config), lines)
             for flag, lines in self.noted.items()
         ]
-        noted.append(("looped or copied at first and were searched again", self.repaired))
+        noted.append(("looped or copied at first and were replaced", self.repaired))
         return [
             f"{lines.count:,} of {self.translations:,} translations {what}: {lines}"
             for what, lines in noted

@@ -197,7 +197,7 @@ def test_the_report_counts_each_flag_and_lists_its_first_lines() -> None:
         "3 of 1,000 translations loop (search.second_attempt=true tries again): lines 17, 40, 512",
         "10 of 1,000 translations are far longer or shorter than their source: "
         "lines 40, 140, 240, 340, 440 and 5 more",
-        "2 of 1,000 translations looped or copied at first and were searched again: lines 8, 9",
+        "2 of 1,000 translations looped or copied at first and were replaced: lines 8, 9",
     ]
 
 
