@@ -10,12 +10,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
+import regex
 from torch import Tensor
 
 from nmt_cli.decoding.search.constraints import forbid_repeated_ngrams
 from nmt_cli.decoding.search.hypotheses import History, Hypothesis, Rule, Sentence
 from nmt_cli.text.placeholders import MASKED
-from nmt_cli.translation.checks.output_checks import Flag, flags
+from nmt_cli.translation.checks.output_checks import MARKUP, Flag, flags
 from nmt_cli.translation.joiner import Joiner
 from nmt_cli.translation.lines import Line
 
@@ -31,6 +32,9 @@ COPIED = 2
 """The size of n-grams of the source that the second search for a copy does not write. With 2, none of 7
 copies was left, and they had BLEU 16.4 instead of 2.6. With 3, words of the source were left in between, BLEU
 14.1. A final full stop, or none, repaired half of the copies of one text and none of another."""
+
+NUMBER = regex.compile(r"\p{N}+(?:[^\s\p{L}\p{N}]\p{N}+)*")
+"""A number, with separators inside."""
 
 
 class SecondAttempts:
@@ -56,11 +60,18 @@ class SecondAttempts:
         if "looping" in found[0]:
             rule = partial(forbid_repeated_ngrams, size=REPEATED)
             return replace(sentence, rule=partial(_both, sentence.rule, rule) if sentence.rule else rule)
+        return replace(sentence, banned=[*sentence.banned, *self._copied(sentence)])
+
+    def _copied(self, sentence: Sentence) -> list[list[int]]:
+        """Return the n-grams of the source that the second search for a copy does not write."""
         target = self._joiner.tokenizers.target
-        # Addresses are copied rightly.
-        ids = target.encode(target.prepare(MASKED.sub(" ", sentence.raw)))
-        copied = [ids[i : i + COPIED] for i in range(len(ids) - COPIED + 1)]
-        return replace(sentence, banned=[*sentence.banned, *copied])
+        text = sentence.raw
+        for rightly_copied in (MARKUP, MASKED, NUMBER):
+            text = rightly_copied.sub(" ", text)
+        # A translation may begin with the first token of its source after the language code.
+        ids = [i for i in target.encode(target.prepare(text)) if i not in target.codes]
+        required = {one for term in sentence.terms for form in term for one in _ngrams(form)}
+        return [[*one] for one in _ngrams(ids) if one not in required]
 
     def better(self, sentence: Sentence, hypotheses: list[Hypothesis] | None) -> list[Hypothesis] | None:
         """Return the accepted `hypotheses`. After a second search, return those of the first one, unless the
@@ -99,10 +110,19 @@ def _preferred(found: Sequence[set[Flag]]) -> int:
 
 
 def _flags(joiner: Joiner, sentence: Sentence, hypothesis: Hypothesis) -> set[Flag]:
-    """Return the flags of the translation of one sentence, without "markup", since alignments may put lost
+    """Return the flags of the translation of one sentence, without "markup" if alignments put all lost
     markup back later."""
     text, lengths = joiner.text(sentence, hypothesis), (len(sentence.tokens), len(hypothesis.tokens))
-    return {*flags(sentence.raw, text, *lengths, joiner.length_ratio)} - {"markup"}
+    found = {*flags(sentence.raw, text, *lengths, joiner.length_ratio)}
+    if "markup" in found and not joiner.tokenizers.recipe.placeholders:
+        # They put back no tags, and nothing that a model with symbols for placeholders lost.
+        source, text = (MASKED.sub("", one) for one in (sentence.raw, text))
+        found -= {"markup"} - {*flags(source, text, *lengths)}
+    return found
+
+
+def _ngrams(ids: Sequence[int]) -> list[tuple[int, ...]]:
+    return [tuple(ids[i : i + COPIED]) for i in range(len(ids) - COPIED + 1)]
 
 
 def _both(first: Rule, second: Rule, log_probs_RV: Tensor, history: History, end: int) -> None:

@@ -10,12 +10,16 @@ import pytest
 from torch import Tensor
 
 from nmt_cli.api import Model, SearchConfig, load
-from nmt_cli.decoding.search.hypotheses import History, Hypothesis
+from nmt_cli.decoding.search.hypotheses import History, Hypothesis, Sentence
+from nmt_cli.text.config import TextConfig, TokenizerConfig
+from nmt_cli.text.tokenizers import Recipe, learn_tokenizers
 from nmt_cli.translation.call_options import CallOptions
+from nmt_cli.translation.joiner import Joiner
 from nmt_cli.translation.lines import Line, Translation
 from nmt_cli.translation.second_attempt import SecondAttempts
 
 LINE = "the dog sees a cat here"
+CODES = ("eng_Latn", "deu_Latn")
 ONCE = SearchConfig(beam=1)
 TWICE = SearchConfig(beam=1, second_attempt=True)
 BEAMS = (TWICE, replace(TWICE, beam=3, n_best=3), replace(TWICE, beam=3, mbr="chrf"))
@@ -174,3 +178,36 @@ def test_a_better_hypothesis_comes_before_those_that_agree_more(loops: Model) ->
     without = CallOptions(replace(options.search, second_attempt=False))
     (shown,) = translator.translations([(line, [found])], without)
     assert shown.text.startswith("abab")
+
+
+def test_the_second_search_for_a_copy_can_write_terms_tags_and_numbers(made_models: Path) -> None:
+    with load(made_models / "terms", device="cpu", threads=1) as model:
+        options = CallOptions(
+            replace(TWICE, beam=2, glossary="hard"), glossary=model.glossary({"dog": ["dog"]})
+        )
+        line = "the <b>dog<i> sees a cat 1789 times here"
+        ((sentence,), attempts) = (
+            cut(model, line, options).sentences,
+            SecondAttempts(model._loaded.translator.joiner),
+        )
+        again = attempts.again(sentence, [hypothesis(model, line)])
+        assert again
+        banned = {model.tokenizers.target.decode(pair) for pair in again.banned}
+        assert {"th", "he", "ca", "at"} <= banned
+        assert not banned & {"do", "og", "<b", "b>", "<i", "i>", "17", "78", "89"}
+        # Tags are not put back later.
+        lost, kept = (hypothesis(model, text) for text in ("der dog sieht eine", "der <b>dog<i> sieht eine"))
+        assert [one.tokens for one in attempts.better(sentence, [lost]) or ()] == [ids(model, line)]
+        assert attempts.again(sentence, [hypothesis(model, line)])
+        assert [one.tokens for one in attempts.better(sentence, [kept]) or ()] == [kept.tokens]
+
+
+def test_the_second_search_for_a_copy_can_begin_with_the_first_token_of_the_source() -> None:
+    recipe = Recipe("char", True, "en", "de", TextConfig(), CODES, begins=CODES)
+    made = learn_tokenizers(recipe, TokenizerConfig(kind="char"), {"source": [LINE], "target": []})
+    sentence = Sentence(1, made.source.encode(made.source.prepare(LINE)), raw=LINE)
+    copy = Hypothesis(made.target.encode(made.target.prepare(LINE)), 0.0, [0.0])
+    again = SecondAttempts(Joiner(made, False)).again(sentence, [copy])
+    assert again and made.target.begin
+    assert not {*made.target.codes} & {i for pair in again.banned for i in pair}
+    assert [*made.target.encode("th")] in [[*pair] for pair in again.banned]
