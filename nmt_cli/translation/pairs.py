@@ -129,7 +129,7 @@ def score_pairs(loaded: Loaded, pairs: Sequence[Pair]) -> list[Scored]:
     for number, row in enumerate(rows, start=1):
         check_finite(number, all(map(isfinite, row)), loaded.translator.joiner.in_fp16)
     if tokenizers.target.begin:
-        rows = [[0.0, *row[1:]] if target else row for row, (_, target) in zip(rows, ids, strict=True)]
+        rows = [[0.0, *row[1:]] for row in rows]
     return [
         Scored([vocabulary.entries[i] for i in vocabulary.ended(target)], scores)
         for (_, target), scores in zip(ids, rows, strict=True)
@@ -174,7 +174,8 @@ def ids_of(tokenizers: Tokenizers, pair: Pair) -> tuple[list[int], list[int]]:
     """Return the source and target token ids of a raw pair, with placeholder symbols, without end tokens."""
     source, target = tokenizers.source, tokenizers.target
     masked = tokenizers.recipe.masked(*pair)
-    return source.encode(source.prepare(masked[0])), target.encode(target.prepare(masked[1]))
+    # A search begins an empty translation with the language code, too.
+    return source.encode(source.prepare(masked[0])), target.encode(target.prepare(masked[1]) or target.begin)
 
 
 def word_links(tokenizers: Tokenizers, line: Line, candidate: Candidate, aligned: Sequence[int]) -> str:

@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from torch import Tensor
 from transformers import M2M100ForConditionalGeneration, M2M100Tokenizer, NllbTokenizer
 from transformers.models.m2m_100.tokenization_m2m_100 import FAIRSEQ_LANGUAGE_CODES
 
 from nmt_cli.api import load, preprocess
 from nmt_cli.checkpoints.model_folder import LoadedModel, read_model
 from nmt_cli.data.dataset import TOKENIZERS
+from nmt_cli.decoding.search.hypotheses import History
 from nmt_cli.errors import UserError
 from nmt_cli.interop.foreign import ImportOptions, write
 from nmt_cli.interop.importing import read
@@ -157,6 +159,21 @@ def test_a_language_may_have_its_code_of_two_letters(nllb: Path) -> None:
 
 def test_an_empty_line_has_an_empty_translation(pair: Pair) -> None:
     assert [translation.text for translation in translations(pair[3], ["", "  "], 4)] == ["", ""]
+
+
+def test_an_empty_translation_is_scored_as_the_search_scores_it(nllb: Path, tmp_path: Path) -> None:
+    def only_end(log_probs_RV: Tensor, history: History, end: int) -> None:
+        ends_R = log_probs_RV[:, end].clone()
+        log_probs_RV[:] = -float("inf")
+        log_probs_RV[:, end] = ends_R
+
+    write(read(str(nllb), ImportOptions(*PAIRS["nllb"])), tmp_path / "ours")
+    with load(tmp_path / "ours", device="cpu", threads=1) as model:
+        for found, line in zip(model.translations(LINES, rule=only_end), LINES, strict=True):
+            (candidate,) = found.candidates
+            (scored,) = model.token_scores([(line, "")])
+            assert found.text == "" and scored.tokens == candidate.tokens
+            assert scored.token_scores == pytest.approx(candidate.token_scores, abs=1e-4)
 
 
 @pytest.fixture(scope="module")
