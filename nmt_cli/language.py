@@ -56,6 +56,10 @@ NAMES = dict(
 """The English name of each language by its two-letter code."""
 
 
+SCRIPTS = {"cn": "hans", "sg": "hans", "hk": "hant", "mo": "hant", "tw": "hant"}
+"""The script of Chinese in each region."""
+
+
 def without_region(lang: str) -> str:
     """Return the language of `lang` in lower case, without region and script: "zh" for "zh_Hant_TW"."""
     return re.split("[-_]", lang.lower())[0]
@@ -83,12 +87,24 @@ def name_of(language: str) -> str:
 def language_in(names: Iterable[str], wanted: str) -> str | None:
     """Return the name in `names` that means the language `wanted`, or None.
 
-    A name that is equal but for case and "_" comes first. Otherwise it is the first name of the language,
-    with any region or script: "en" for "EN-US", and "deu_Latn" for "de".
+    A name that is equal but for case and "_" comes first. Otherwise it is a name of the language, with any
+    region or script: "en" for "EN-US", and "deu_Latn" for "de". Of several, that with the same script or
+    region is preferred ("zho_Hant" for "zh-TW"), then one without either, then the first.
     """
     spelt = {name.lower().replace("_", "-"): name for name in names}
-    same = (name for name in spelt.values() if iso_code(name) == iso_code(wanted))
-    return spelt.get(wanted.lower().replace("_", "-")) or next(same, None)
+    written = wanted.lower().replace("_", "-")
+    same = [name for name in spelt if iso_code(name) == iso_code(wanted)]
+    # The earliest of several best ones.
+    nearest = max(
+        same, key=lambda name: (len(_variants(name) & _variants(written)), "-" not in name), default=None
+    )
+    return spelt.get(written) or (spelt[nearest] if nearest else None)
+
+
+def _variants(name: str) -> set[str]:
+    """Return the scripts and regions in the name of a language, in lower case with "-"."""
+    _, *variants = name.split("-")
+    return {*variants, *(SCRIPTS[region] for region in variants if region in SCRIPTS)}
 
 
 def nearest_language(wanted: str, names: Iterable[str]) -> str:

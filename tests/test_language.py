@@ -61,6 +61,26 @@ def test_a_language_is_found_by_its_other_codes(wanted: str, name: str | None) -
 
 
 @pytest.mark.parametrize(
+    ("wanted", "names", "name"),
+    [
+        ("ZH-HANT", ["zho_Hans", "zho_Hant"], "zho_Hant"),
+        ("zh-TW", ["zho_Hans", "zho_Hant"], "zho_Hant"),
+        ("zh_Hant_HK", ["zho_Hans", "zho_Hant"], "zho_Hant"),
+        ("zh-Hans", ["zh_TW", "zh_CN"], "zh_CN"),
+        ("ZH-HANT", ["zho_Hans"], "zho_Hans"),
+        ("sr-Cyrl-RS", ["srp_Latn", "srp_Cyrl"], "srp_Cyrl"),
+        ("PT-PT", ["pt_BR", "pt"], "pt"),
+        ("PT-PT", ["pt_BR", "pt", "por_PT"], "por_PT"),
+        ("pt", ["pt_BR", "pt_PT"], "pt_BR"),
+    ],
+)
+def test_the_script_or_region_chooses_among_names_of_a_language(
+    wanted: str, names: list[str], name: str
+) -> None:
+    assert language_in(names, wanted) == name
+
+
+@pytest.mark.parametrize(
     ("wanted", "hint"),
     [
         ("german", "did you mean deu_Latn?"),
