@@ -216,7 +216,10 @@ def _through(pivot: Translation, translation: Translation, aligned: bool) -> Tra
     `aligned`, its words are aligned with those of the source."""
     # Without `aligned`, only lines with placeholders have shares, and perhaps in one model.
     shares = composed(pivot.shares, translation.shares) if aligned else ()
-    return replace(translation, shares=shares, confidence=pivot.confidence * translation.confidence)
+    # A loop that the second model translates faithfully is none for its flags.
+    flags = [*dict.fromkeys([*pivot.flags, *translation.flags])]
+    confidence = pivot.confidence * translation.confidence
+    return replace(translation, flags=flags, shares=shares, confidence=confidence)
 
 
 def _search(model: Model, alternatives: int) -> SearchConfig | None:

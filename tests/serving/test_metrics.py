@@ -1,15 +1,19 @@
 """The metrics in the format of Prometheus."""
 
 import re
+from contextlib import ExitStack
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from nmt_cli.api import load
 from nmt_cli.serving.config import ServerConfig
 from nmt_cli.serving.metrics import BOUNDS, CONFIDENCES, Metrics
 from nmt_cli.serving.models import Models, Served
 from nmt_cli.text.config import TextConfig
 from nmt_cli.text.tokenizers import Recipe
 from nmt_cli.translation.lines import Line, Translation
+from tests.serving.conftest import Serving
 
 KINDS = {
     "nmt_requests_total": "counter",
@@ -87,3 +91,15 @@ def test_flags_and_confidence_of_translations_are_counted() -> None:
     assert [values[f'nmt_confidence_bucket{{le="{bound}"}}'] for bound in CONFIDENCES] == [0, 0, *[1] * 8]
     assert values["nmt_confidence_sum"] == 0.25 and values["nmt_confidence_count"] == 1
     assert "secret" not in text and "Geheimnis" not in text
+
+
+def test_flags_of_the_translation_into_the_pivot_language_count(made_models: Path, serving: Serving) -> None:
+    with ExitStack() as stack:
+        folders = [made_models / name for name in ("french", "silent")]
+        french, silent = (stack.enter_context(load(one, device="cpu", threads=1)) for one in folders)
+        client = serving({"french": french, "silent": silent})
+        fields = {"q": "le chien voit un chat ici", "source": "fr", "target": "de"}
+        assert client.post("/translate", fields).json() == {"translatedText": ""}
+        values = values_in(client.service.metrics.as_text())
+        flags = ("copied", "empty")
+        assert [values.get(f'nmt_odd_translations_total{{flag="{flag}"}}') for flag in flags] == [1, 1]
