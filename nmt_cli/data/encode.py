@@ -44,9 +44,11 @@ class EncodedSide:
         offsets = np.array(sentences.offsets[first : end + 1])
         return cls(np.array(sentences.tokens[offsets[0] : offsets[-1]]), np.diff(offsets))
 
-    def without_ends(self) -> "EncodedSide":
-        """Return the sentences without their end tokens."""
-        return EncodedSide(np.delete(self.tokens, self.lengths.cumsum() - 1), self.lengths - 1)
+    def without_ends(self, end: int) -> "EncodedSide":
+        """Return the sentences without the end token `end`. Sources of some imported models have none."""
+        lasts = self.lengths.cumsum() - 1
+        ended = self.tokens[lasts] == end
+        return EncodedSide(np.delete(self.tokens, lasts[ended]), self.lengths - ended)
 
     def only(self, kept: NDArray[np.bool_]) -> "EncodedSide":
         """Return the sentences whose value in `kept` is true."""

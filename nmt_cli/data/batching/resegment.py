@@ -243,7 +243,7 @@ def resegment(task: ResegmentTask) -> ResegmentedBlock:
     if links is None:
         return ResegmentedBlock(sides, None)
     words = [[*map(words_of, lines[side])] for side in SIDES]
-    tokens = [sides[side].without_ends() for side in SIDES]
+    tokens = [sides[side].without_ends(tokenizers.side(side).vocabulary.end) for side in SIDES]
     between_tokens = _token_links(task.tokenizers, task.fingerprint)
     return ResegmentedBlock(sides, between_tokens.of(words, tokens, pair_links(links)))
 

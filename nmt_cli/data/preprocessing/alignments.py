@@ -45,13 +45,17 @@ def write_alignments(run: Run, tokenizers: Tokenizers, folder: Path, counts: Seq
     that does not exist.
     """
     sides = [open_sentences(folder, TRAIN, side) for side in SIDES]
+    ends = [tokenizers.side(side).vocabulary.end for side in SIDES]
     between_tokens = TokenLinks(tokenizers)
     first = 0
     with LinksWriter(folder, TRAIN, WORD_LINKS) as of_words, LinksWriter(folder, TRAIN, LINKS) as of_tokens:
         for words, found in _linked(run, folder, sides, counts):
             links = pair_links(found)
             of_words.append(links)
-            tokens = [EncodedSide.read(side, first, first + len(words)).without_ends() for side in sides]
+            tokens = [
+                EncodedSide.read(side, first, first + len(words)).without_ends(end)
+                for side, end in zip(sides, ends, strict=True)
+            ]
             of_tokens.append(between_tokens.of([*zip(*words, strict=True)], tokens, links))
             first += len(words)
 

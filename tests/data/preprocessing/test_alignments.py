@@ -100,6 +100,22 @@ def test_the_aligner_links_the_tokens_of_words_that_translate_each_other(
     assert right > 0.97 * found and right > 0.97 * wanted
 
 
+def test_the_last_word_of_a_source_without_end_token_is_linked(
+    tmp_path: Path, make: Make, write_pairs: WritePairs
+) -> None:
+    """Sources of some imported models have no end token."""
+    corpus, file = write_pairs(tmp_path / "c", PAIRS), file_of(tmp_path / "c.align", LINES)
+    make(tmp_path / "model", [corpus])
+    bare = (tmp_path / "model" / "tokenizer").rename(tmp_path / "bare")
+    recipe = json.loads((bare / "tokenizer.json").read_text())
+    marks = load_tokenizers(bare).source.vocabulary.marks
+    recipe |= {"bare_source": True, "marks": {"joint": marks}}
+    (bare / "tokenizer.json").write_text(json.dumps(recipe))
+    make(tmp_path / "out", [corpus], f'corpus.alignments=["{file}"]', reuse=bare)
+    expected = [spread(*pair, line) for pair, line in zip(PAIRS, LINES, strict=True) if all(pair)]
+    assert linked(tmp_path / "out") == expected
+
+
 ONE = 'corpus.alignments=["FILE"]'
 WRONG_LINKS = (
     'FILE line 3 must have links such as "0-0 1-2" between the 2 and 2 words of the prepared text, '
