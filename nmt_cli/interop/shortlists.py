@@ -64,17 +64,30 @@ def read_marian(path: Path, tokenizers: Tokenizers) -> Shortlist:
     return shortlist_of(with_copies(lists, source, target) if tokenizers.recipe.joint else lists)
 
 
-def read_marian_text(path: Path, tokenizers: Tokenizers) -> Shortlist:
-    """Return the shortlist in a text file of Marian. Unknown tokens are skipped. Raise `UserError` for a line
-    of another form, or if no token is known."""
+def read_marian_text(
+    path: Path, tokenizers: Tokenizers, first: float = FIRST, best: float = BEST, threshold: float = 0.0
+) -> Shortlist:
+    """Return the shortlist in a text file of Marian.
+
+    - `first`: the number of tokens at the beginning of the vocabulary that every sentence may use.
+    - `best`: the maximum number of target tokens of a source token. Of equal ones, the last ids are used.
+    - `threshold`: target tokens must be more probable than this.
+
+    Unknown tokens and "NULL", which stands for no token, are skipped. Raise `UserError` for a line of another
+    form, or if no token is known.
+    """
     source, target = tokenizers.source.vocabulary, tokenizers.target.vocabulary
-    ids, targets = ({text: i for i, text in enumerate(side.entries)} for side in (source, target))
+    # As bytes, because a token may have spaces of Unicode, at which Marian does not split a line.
+    ids, targets = (
+        {text.encode(): i for i, text in enumerate(side.entries) if text != "NULL"}
+        for side in (source, target)
+    )
     found: list[dict[int, float]] = [{} for _ in source.entries]
-    for number, line in enumerate(read_ordinary(path).decode(errors="replace").split("\n"), start=1):
-        if not line.strip():
+    for number, line in enumerate(read_ordinary(path).split(b"\n"), start=1):
+        if not (fields := line.split()):
             continue
         try:
-            other, token, probability = line.split()
+            other, token, probability = fields
             score = float(probability)
         except ValueError as error:
             raise UserError(
@@ -85,8 +98,11 @@ def read_marian_text(path: Path, tokenizers: Tokenizers) -> Shortlist:
             found[ids[token]][targets[other]] = score
     if not any(found):
         raise UserError(f"{path} has no token of this model. Copy its own one, or move it away.")
-    lists = [sorted(own, key=lambda one: -own[one])[:BEST] for own in found]
-    lists[source.end] = [*lists[source.end], *range(min(FIRST, len(target)))]
+    lists: list[list[int]] = []
+    for own in found:
+        likely = [one for one in own if own[one] > threshold]
+        lists.append(sorted(likely, key=lambda one: (own[one], one), reverse=True)[: max(int(best), 0)])
+    lists[source.end] = [*lists[source.end], *range(min(int(first), len(target)))]
     return shortlist_of(with_copies(lists, source, target) if tokenizers.recipe.joint else lists)
 
 

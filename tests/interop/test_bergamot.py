@@ -257,6 +257,58 @@ def test_a_shortlist_in_text_has_the_most_probable_tokens(student: LoadedModel, 
     assert shortlist.list_of(end).tolist() == sorted({*first, *([end] if joint else [])})
 
 
+def lists_of_marian(
+    text: str, tokenizers: Tokenizers, first: int, best: int, threshold: float
+) -> list[set[int]]:
+    """Return the list of each source token as Marian's LexicalShortlistGenerator makes it of a file.
+
+    The list of the end token has those of every sentence.
+    """
+    source, target = (side.vocabulary.entries for side in (tokenizers.source, tokenizers.target))
+    fields = text.translate(dict.fromkeys(map(ord, "\t\v\f\r\n"), " ")).split(" ")
+    words = [field for field in fields if field]
+    data: list[dict[int, float]] = [{} for _ in source]
+    for other, token, probability in zip(words[::3], words[1::3], words[2::3], strict=True):
+        if "NULL" not in (other, token) and token in source and other in target:
+            data[source.index(token)][target.index(other)] = float(probability)
+    lists = []
+    for own in data:
+        ranked = sorted(((probability, i) for i, probability in own.items()), reverse=True)
+        lists.append({i for probability, i in ranked[:best] if probability > threshold})
+    lists[tokenizers.source.vocabulary.end] |= {*range(min(first, len(target)))}
+    if tokenizers.recipe.joint:
+        lists = [{*own, i} if source[i] else own for i, own in enumerate(lists)]
+    return lists
+
+
+@pytest.mark.parametrize("joint", [True, False])
+@pytest.mark.parametrize("numbers", [(), (7,), (0, 3), (200, 2, 0.25), (5, 0), (5, 40, 0.9)])
+def test_a_shortlist_in_text_is_that_of_marian(
+    toy_tokenizers: Callable[..., Tokenizers], tmp_path: Path, joint: bool, numbers: tuple[float, ...]
+) -> None:
+    tokenizers, draws = toy_tokenizers(joint=joint), random.Random(len(numbers))
+    for side in ("source", "target"):  # as a piece of another toolkit's model could be
+        tokenizer = tokenizers.side(side)
+        entries = [*tokenizer.vocabulary.entries]
+        entries[9:12] = ["NULL", "a\u3000b", "\u2028"]
+        vocabulary = replace(tokenizer.vocabulary, entries=tuple(entries))
+        numbering = replace(tokenizer.numbering, vocabulary=vocabulary)
+        tokenizers = replace(tokenizers, **{side: replace(tokenizer, numbering=numbering)})
+    sides = [[*side.vocabulary.entries[2:60], "nowhere"] for side in (tokenizers.target, tokenizers.source)]
+    lines = []
+    for _ in range(900):
+        other, token = map(draws.choice, sides)
+        if other and token:
+            probability = draws.choice(["0", "0.25", "0.5", "1e-3", str(draws.random())])
+            lines.append(draws.choice([" ", "\t", "  "]).join([other, token, probability]))
+    text = draws.choice(["\n", "\r\n", "\n\n"]).join(lines)
+    (tmp_path / "lex.s2t").write_bytes(text.encode())
+    shortlist = shortlists.read_marian_text(tmp_path / "lex.s2t", tokenizers, *numbers)
+    first, best, threshold = (*numbers, *(100, 100, 0.0)[len(numbers) :])
+    expected = lists_of_marian(text, tokenizers, int(first), int(best), threshold)
+    assert [{*shortlist.list_of(token).tolist()} for token in range(len(expected))] == expected
+
+
 def test_a_shortlist_of_another_kind_is_left_out_with_a_note(student: LoadedModel, tmp_path: Path) -> None:
     export(student, "bergamot", tmp_path / "theirs")
     (tmp_path / "theirs" / "lex.s2t.gz").write_bytes(b"\x1f\x8b")
