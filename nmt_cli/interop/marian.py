@@ -162,8 +162,8 @@ def _read(path: Path, options: ImportOptions) -> Foreign:
         spms[side] = read_spm(listed if listed.suffix == ".spm" else file.with_name(f"{side}.spm"))
     tokenizers = foreign_tokenizers(of_pieces(languages), spms, sides)
     imported = import_tensors(tensors, str(file), config, tokenizers)
-    lexicons = sorted(file.parent.glob("lex.*")) if binary else []
-    shortlist = _shortlist(lexicons, tokenizers)
+    lexicons, numbers = _lexicons(file.parent, decoder) if binary else ([], [])
+    shortlist = _shortlist(lexicons, numbers, tokenizers)
     return Foreign(
         "Marian",
         config,
@@ -175,12 +175,25 @@ def _read(path: Path, options: ImportOptions) -> Foreign:
     )
 
 
-def _shortlist(lexicons: Sequence[Path], tokenizers: Tokenizers) -> Shortlist | None:
-    """Return the shortlist in one of the files, or None. A binary one comes first, since Bergamot uses it."""
+def _lexicons(folder: Path, decoder: Mapping[str, Any]) -> tuple[Sequence[Path], Sequence[Any]]:
+    """Return the files in `folder` that may be the shortlist, and what follows its name in the settings
+    `decoder`. A file that the settings name is the only one, since others may be of another direction."""
+    listed = decoder.get("shortlist")
+    name, *numbers = listed if isinstance(listed, list) and listed else [""]
+    named = folder / Path(str(name)).name
+    return [named] if named.is_file() else sorted(folder.glob("lex.*")), numbers
+
+
+def _shortlist(lexicons: Sequence[Path], numbers: Sequence[Any], tokenizers: Tokenizers) -> Shortlist | None:
+    """Return the shortlist in one of the files, or None. A binary one comes first, since Bergamot uses it.
+
+    `numbers` begins with the counts and the threshold for a file of text, if there are any.
+    """
     if binary := next(filter(shortlists.is_marian_shortlist, lexicons), None):
         return shortlists.read_marian(binary, tokenizers)
     text = next((file for file in lexicons if file.suffix == ".s2t"), None)
-    return shortlists.read_marian_text(text, tokenizers) if text else None
+    limits = [one for one in numbers if type(one) in (int, float) and abs(one) < 1e9]
+    return shortlists.read_marian_text(text, tokenizers, *limits[:3]) if text else None
 
 
 def _weights(path: Path) -> Path:

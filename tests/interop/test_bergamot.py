@@ -26,6 +26,7 @@ from nmt_cli.interop.foreign import ImportOptions, write
 from nmt_cli.interop.importing import read
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.text.shortlist import shortlist_of, with_copies
+from nmt_cli.text.tokenizer import Tokenizer
 from nmt_cli.text.tokenizers import Tokenizers
 from tests.interop.conftest import assert_equal_tensors, assert_refused
 from tests.interop.test_exporting import random_model
@@ -287,13 +288,15 @@ def test_a_shortlist_in_text_is_that_of_marian(
     toy_tokenizers: Callable[..., Tokenizers], tmp_path: Path, joint: bool, numbers: tuple[float, ...]
 ) -> None:
     tokenizers, draws = toy_tokenizers(joint=joint), random.Random(len(numbers))
-    for side in ("source", "target"):  # as a piece of another toolkit's model could be
-        tokenizer = tokenizers.side(side)
-        entries = [*tokenizer.vocabulary.entries]
-        entries[9:12] = ["NULL", "a\u3000b", "\u2028"]
-        vocabulary = replace(tokenizer.vocabulary, entries=tuple(entries))
-        numbering = replace(tokenizer.numbering, vocabulary=vocabulary)
-        tokenizers = replace(tokenizers, **{side: replace(tokenizer, numbering=numbering)})
+
+    def renamed(tokenizer: Tokenizer) -> Tokenizer:
+        """Return a tokenizer with entries as other toolkits may have them."""
+        entries = tokenizer.vocabulary.entries
+        entries = (*entries[:9], "NULL", "a\u3000b", "\u2028", *entries[12:])
+        vocabulary = replace(tokenizer.vocabulary, entries=entries)
+        return replace(tokenizer, numbering=replace(tokenizer.numbering, vocabulary=vocabulary))
+
+    tokenizers = replace(tokenizers, source=renamed(tokenizers.source), target=renamed(tokenizers.target))
     sides = [[*side.vocabulary.entries[2:60], "nowhere"] for side in (tokenizers.target, tokenizers.source)]
     lines = []
     for _ in range(900):
@@ -307,6 +310,26 @@ def test_a_shortlist_in_text_is_that_of_marian(
     first, best, threshold = (*numbers, *(100, 100, 0.0)[len(numbers) :])
     expected = lists_of_marian(text, tokenizers, int(first), int(best), threshold)
     assert [{*shortlist.list_of(token).tolist()} for token in range(len(expected))] == expected
+
+
+def test_the_settings_of_a_model_choose_its_shortlist(student: LoadedModel, tmp_path: Path) -> None:
+    """Both directions of two languages may have their lists in one folder."""
+    theirs = tmp_path / "theirs"
+    export(listing(student), "bergamot", theirs)
+    expected = read(str(theirs), ImportOptions()).shortlist
+    source = student.identity.tokenizers.source.vocabulary
+    other = replace(student, shortlist=shortlist_of([[5]] * len(source)))
+    export(other, "bergamot", tmp_path / "other")
+    shutil.copy(tmp_path / "other" / "lex.ende.s2t.bin", theirs / "lex.deen.s2t.bin")
+    actual = read(str(theirs), ImportOptions()).shortlist
+    assert expected and actual
+    numpy.testing.assert_array_equal(actual.targets, expected.targets)
+    (theirs / "my.s2t").write_text(f"{source.entries[9]} {source.entries[9]} 0.5\n", "utf-8")
+    settings = theirs / bergamot.SETTINGS
+    text = settings.read_text().replace("- lex.ende.s2t.bin\n  - false", "- my.s2t\n  - 3\n  - 50\n  - 0.6")
+    settings.write_text(text)
+    chosen = read(str(theirs), ImportOptions()).shortlist
+    assert chosen and chosen.list_of(source.end).tolist() == [0, 1, 2]
 
 
 def test_a_shortlist_of_another_kind_is_left_out_with_a_note(student: LoadedModel, tmp_path: Path) -> None:
