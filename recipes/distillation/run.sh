@@ -120,6 +120,11 @@ system "$run/greedy" int8 1 "$run/student/model"
 for format in "${packages[@]}"; do
     package "$format"
 done
+# Another command may have made other packages, and its scores have no others.
+if [ "$(cat "$run/systems.txt" 2>/dev/null)" != "${systems[*]}" ]; then
+    rm -f "$run"/test*.json "$run/result.json" "$run/report.md"
+    echo "${systems[*]}" >"$run/systems.txt"
+fi
 for test in "${tests[@]}"; do
     whole "$run/$test.json" scored "$test" "${systems[@]/%//$test.$target}"
 done

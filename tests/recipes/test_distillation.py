@@ -391,10 +391,15 @@ def test_a_table_of_translations_becomes_a_package(
     table.write_text("".join(f"{line}\n" for line in text_lines(text / "train.de")), encoding="utf-8")
     demo = (RECIPE / "demo.toml").read_text("utf-8")
     settings.write_text(demo.replace("max_steps = 600", "max_steps = 2"), encoding="utf-8")
-    command = ("distillation", "-d", text, "-o", out, "-p", "bergamot", settings, "en", "de", table)
-    done = recipe(*command, FIRST=stand_in_commands, PREPROCESS="--vocab-size 90")
+    options, student = ("-d", text, "-o", out), (settings, "en", "de", table)
+    variables = {"FIRST": stand_in_commands, "PREPROCESS": "--vocab-size 90"}
+    without = recipe("distillation", *options, *student, **variables)
+    assert without.returncode == 0, without.stderr
+    # The same student is packed later.
+    done = recipe("distillation", *options, "-p", "bergamot", *student, **variables)
     assert done.returncode == 0, done.stderr
     run = out / "student-1"
+    assert "student in Bergamot" not in without.stdout and "student in Bergamot" in done.stdout
     assert (run / "bergamot" / "lex.ende.s2t.bin").exists()
     assert f"{run / 'bergamot'} is the package for bergamot" in done.stdout
     systems = json.loads((run / "result.json").read_bytes())["systems"]
