@@ -138,8 +138,10 @@ def read_vmap(path: Path, tokenizers: Tokenizers) -> Shortlist:
     source, target = tokenizers.source.vocabulary, tokenizers.target.vocabulary
     ids, targets = ({text: i for i, text in enumerate(side.entries)} for side in (source, target))
     lists: list[list[int]] = [[] for _ in source.entries]
-    for number, line in enumerate(read_ordinary(path).decode(errors="replace").splitlines(), start=1):
-        phrase, tab, listed = line.partition("\t")
+    # Not `splitlines`, because a token may have a line separator of Unicode.
+    lines = read_ordinary(path).decode(errors="replace").removesuffix("\n").split("\n")
+    for number, line in enumerate(lines, start=1):
+        phrase, tab, listed = line.removesuffix("\r").partition("\t")
         if not tab:
             raise UserError(f"{path} line {number:,} has no tab, so it is damaged. Copy it again.")
         token = ids.get(phrase.partition(" ")[0], source.unknown) if phrase else source.end

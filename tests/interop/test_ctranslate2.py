@@ -214,8 +214,9 @@ def test_a_vocabulary_map_is_used_as_by_ctranslate2(tmp_path: Path) -> None:
     target = json.loads((folder / "target_vocabulary.json").read_text())[3:]
     every = theirs(folder, 1, False)
     lines = [f"{piece}\t{' '.join(draws.sample(target, 4))}" for piece in source]
-    # A phrase that no line has, and tokens for all lines.
-    lines += [f"{source[0]} nowhere\t{target[0]}", f"\t{' '.join(target[:6])} unheard-of"]
+    # Phrases that no line has, one with a line separator of Unicode, and tokens for all lines.
+    lines += [f"{source[0]} nowhere\t{target[0]}", f"un\u2028heard\t{target[0]}"]
+    lines += [f"\t{' '.join(target[:6])} unheard-of"]
     (folder / "vmap.txt").write_text("\n".join(lines) + "\n")
     assert theirs(folder, 1, False, use_vmap=True) != every
     assert_translated_alike(folder, tmp_path / "ours", (1, 4), ended=False)
