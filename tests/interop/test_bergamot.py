@@ -287,7 +287,8 @@ def lists_of_marian(
 def test_a_shortlist_in_text_is_that_of_marian(
     toy_tokenizers: Callable[..., Tokenizers], tmp_path: Path, joint: bool, numbers: tuple[float, ...]
 ) -> None:
-    tokenizers, draws = toy_tokenizers(joint=joint), random.Random(len(numbers))
+    tokenizers = toy_tokenizers(joint=joint)
+    draws = random.Random(len(numbers))
 
     def renamed(tokenizer: Tokenizer) -> Tokenizer:
         """Return a tokenizer with entries as other toolkits may have them."""
@@ -307,7 +308,7 @@ def test_a_shortlist_in_text_is_that_of_marian(
     text = draws.choice(["\n", "\r\n", "\n\n"]).join(lines)
     (tmp_path / "lex.s2t").write_bytes(text.encode())
     shortlist = shortlists.read_marian_text(tmp_path / "lex.s2t", tokenizers, *numbers)
-    first, best, threshold = (*numbers, *(100, 100, 0.0)[len(numbers) :])
+    first, best, threshold = [*numbers, *[100, 100, 0.0][len(numbers) :]]
     expected = lists_of_marian(text, tokenizers, int(first), int(best), threshold)
     assert [{*shortlist.list_of(token).tolist()} for token in range(len(expected))] == expected
 
