@@ -79,23 +79,32 @@ def table(results: Sequence[Result]) -> str:
 
 
 def score(results: Sequence[Result]) -> str:
-    """Return the scores of the last result on its first test set, the speed-up of its student, and their
-    origin."""
-    last = results[-1]
+    """Return the scores of the newest student on its first test set, the speed-up of its greedy search, and
+    their origin."""
+    newest = _group(max(results, key=lambda one: str(one["date"])))
+    seeds = [one for one in results if _group(one) == newest]
+    test = next(iter(seeds[0]["systems"]["greedy"]["bleu"]))
     scores = [
-        f"{next(iter(last['systems'][name]['bleu'].values())):.2f} {NAMES[name]}"
+        f"{_mean_bleu([one['systems'][name] for one in seeds], test)} {NAMES[name]}"
         for name in ("teacher", "greedy", "alone")
-        if name in last["systems"]
+        if name in seeds[0]["systems"]
     ]
-    return f"{'; '.join(scores)}{_speed_up(last['systems'])} ({origin(last)})"
+    speed_up = _speed_up(seeds, "greedy")
+    faster = f". {speed_up:.1f} x the teacher's sentences per second" if speed_up else ""
+    return f"{'; '.join(scores)}{faster} ({origin(*seeds)})"
 
 
-def _speed_up(rows: Mapping[str, Any]) -> str:
-    """Return how many times as fast as the teacher the fastest student is, or "" without a teacher."""
-    if "teacher" not in rows:
-        return ""
-    ratio = rows["greedy"]["lines_per_second"] / rows["teacher"]["lines_per_second"]
-    return f". {ratio:.1f} x the teacher's sentences per second"
+def _speed_up(seeds: Sequence[Result], name: str) -> float:
+    """Return how many times as fast as the teacher the system `name` is, or 0 without a teacher."""
+    rows = [one["systems"] for one in seeds if "teacher" in one["systems"]]
+    ratios = [row[name]["lines_per_second"] / row["teacher"]["lines_per_second"] for row in rows]
+    return statistics.mean(ratios) if ratios else 0.0
+
+
+def _mean_bleu(seeds: Sequence[Mapping[str, Any]], test: str) -> str:
+    values = [one["bleu"][test] for one in seeds]
+    # All seeds of a student have one teacher, whose BLEU has no spread.
+    return mean_of_seeds(values if len({*values}) > 1 else values[:1])
 
 
 def _heading(seeds: Sequence[Result]) -> str:
@@ -112,21 +121,17 @@ def _heading(seeds: Sequence[Result]) -> str:
 
 def _distance(seeds: Sequence[Result]) -> str:
     """Return a line with the loss and the speed-up of the student in int8, or "" without a teacher."""
-    pairs = [
-        (one["systems"]["teacher"], one["systems"]["int8"]) for one in seeds if "teacher" in one["systems"]
-    ]
-    if not pairs:
+    if not (speed_up := _speed_up(seeds, "int8")):
         return ""
+    rows = [one["systems"] for one in seeds]
+    tests = rows[0]["teacher"]["bleu"]
     losses = (
-        f"{mean_of_seeds(teacher['bleu'][test] - student['bleu'][test] for teacher, student in pairs)} "
+        f"{mean_of_seeds(row['teacher']['bleu'][test] - row['int8']['bleu'][test] for row in rows)} "
         f"({test.partition('.')[0]})"
-        for test in pairs[0][1]["bleu"]
-    )
-    ratio = statistics.mean(
-        student["lines_per_second"] / teacher["lines_per_second"] for teacher, student in pairs
+        for test in tests
     )
     return (
-        f"\nIn int8, the student is {ratio:.1f} times as fast as its teacher and loses so much BLEU: "
+        f"\nIn int8, the student is {speed_up:.1f} times as fast as its teacher and loses so much BLEU: "
         f"{', '.join(losses)}.\n"
     )
 
@@ -149,13 +154,7 @@ def _row(name: str, seeds: Sequence[Mapping[str, Any]], tests: Sequence[str]) ->
     cells = []
     for test in tests:
         p = last["p"][test] if len(seeds) == 1 else None
-        # All seeds of a student have one teacher.
-        values = (
-            {one["bleu"][test] for one in seeds}
-            if name == "teacher"
-            else [one["bleu"][test] for one in seeds]
-        )
-        cells.append(mean_of_seeds(values) + ("" if p is None else f" (p {p:.3f})"))
+        cells.append(_mean_bleu(seeds, test) + ("" if p is None else f" (p {p:.3f})"))
     speed, start_up = (
         statistics.mean(one[what] for one in seeds) for what in ("lines_per_second", "start_up")
     )

@@ -230,6 +230,14 @@ def test_the_summary_has_the_speed_of_the_fastest_student_relative_to_the_teache
     assert results.score([result]) == f"{scores}. 12.5 x the teacher's sentences per second {origin}"
 
 
+def test_the_summary_is_of_all_seeds_of_the_newest_student(result: dict[str, Any]) -> None:
+    second = copy.deepcopy(result) | {"seed": 2, "date": "2030-01-02"}
+    second["systems"]["greedy"]["bleu"]["test_2016.tok"] = 46.0
+    summary = results.score([result, second, {**result, "student": "tok/zero"}])
+    assert summary.startswith("40.00 teacher; 45.00 ± 1.41 student, int8, greedy; 41.00 student without")
+    assert "(seeds 1, 2; 3.0 h of" in summary
+
+
 def test_systems_that_a_run_does_not_have_are_left_out(result: dict[str, Any]) -> None:
     del result["systems"]["teacher"], result["systems"]["alone"]
     assert [line[:10] for line in results.table([result]).splitlines()[4:]] == ["| student "] + [
