@@ -162,7 +162,7 @@ def _read(path: Path, options: ImportOptions) -> Foreign:
         spms[side] = read_spm(listed if listed.suffix == ".spm" else file.with_name(f"{side}.spm"))
     tokenizers = foreign_tokenizers(of_pieces(languages), spms, sides)
     imported = import_tensors(tensors, str(file), config, tokenizers)
-    lexicons, numbers = _lexicons(file.parent, decoder) if binary else ([], [])
+    lexicons, numbers = _lexicons(file, decoder)
     shortlist = _shortlist(lexicons, numbers, tokenizers)
     return Foreign(
         "Marian",
@@ -175,13 +175,16 @@ def _read(path: Path, options: ImportOptions) -> Foreign:
     )
 
 
-def _lexicons(folder: Path, decoder: Mapping[str, Any]) -> tuple[Sequence[Path], Sequence[Any]]:
-    """Return the files in `folder` that may be the shortlist, and what follows its name in the settings
-    `decoder`. A file that the settings name is the only one, since others may be of another direction."""
+def _lexicons(file: Path, decoder: Mapping[str, Any]) -> tuple[Sequence[Path], Sequence[Any]]:
+    """Return the files beside the weights `file` that may be the shortlist, and what follows its name in the
+    settings `decoder`. A file that the settings name is the only one, since others may be of another
+    direction. If they name none, only a `.bin` has a shortlist, since it comes from a package."""
     listed = decoder.get("shortlist")
     name, *numbers = listed if isinstance(listed, list) and listed else [""]
-    named = folder / Path(str(name)).name
-    return [named] if named.is_file() else sorted(folder.glob("lex.*")), numbers
+    named = file.with_name(Path(str(name)).name or "none")
+    if named.is_file():
+        return [named], numbers
+    return sorted(file.parent.glob("lex.*")) if file.suffix == ".bin" else [], numbers
 
 
 def _shortlist(lexicons: Sequence[Path], numbers: Sequence[Any], tokenizers: Tokenizers) -> Shortlist | None:

@@ -158,6 +158,24 @@ def test_probabilities_of_given_pairs_are_those_of_marians_formulas(npz: Path, t
     assert numpy.abs(found.numpy() - scores).max() < 1e-3
 
 
+def test_the_shortlist_that_its_settings_name_is_used_or_noted(npz: Path) -> None:
+    (npz / "lex.s2t").write_text("no shortlist of this model\n", "utf-8")
+    plain = read(str(npz), ImportOptions("en", "fr"))
+    assert plain.shortlist is None and not plain.notes
+    source, target = (side.vocabulary for side in (plain.tokenizers.source, plain.tokenizers.target))
+    (npz / "my.s2t").write_text(f"{target.entries[7]} {source.entries[5]} 0.5\n", "utf-8")
+    (npz / "my.s2t.gz").write_bytes(b"\x1f\x8b")
+    settings = (npz / "decoder.yml").read_text("utf-8")
+    (npz / "decoder.yml").write_text(
+        f"{settings}\nshortlist:\n  - /their/path/my.s2t\n  - 3\n  - 50\n", "utf-8"
+    )
+    shortlist = read(str(npz), ImportOptions("en", "fr")).shortlist
+    assert shortlist and 7 in shortlist.list_of(5) and {0, 1, 2} <= {*shortlist.list_of(source.end).tolist()}
+    (npz / "decoder.yml").write_text(f"{settings}\nshortlist:\n  - my.s2t.gz\n  - 3\n  - 50\n", "utf-8")
+    (note,) = read(str(npz), ImportOptions("en", "fr")).notes
+    assert note.startswith("my.s2t.gz is left out")
+
+
 def zipped(npz: Path, path: Path, method: int, **more: bytes) -> Path:
     with zipfile.ZipFile(path, "w", method) as packed:
         for name, content in {**{file.name: file.read_bytes() for file in npz.iterdir()}, **more}.items():
