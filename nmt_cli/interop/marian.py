@@ -181,7 +181,7 @@ def _lexicons(file: Path, decoder: Mapping[str, Any]) -> tuple[Sequence[Path], S
     direction. If they name none, only a `.bin` has a shortlist, since it comes from a package."""
     listed = decoder.get("shortlist")
     name, *numbers = listed if isinstance(listed, list) and listed else [""]
-    named = file.with_name(Path(str(name)).name or "none")
+    named = file.parent / Path(str(name)).name
     if named.is_file():
         return [named], numbers
     return sorted(file.parent.glob("lex.*")) if file.suffix == ".bin" else [], numbers

@@ -6,7 +6,7 @@ source tokens and the probabilities of the model stay the same, so scores and al
 after the first search. A hypothesis is better if it has no fault, and only some of the flags of the best.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -53,11 +53,11 @@ class SecondAttempts:
         """
         if not hypotheses or sentence.key in self._first:
             return None
-        found = [_flags(self._joiner, sentence, one) for one in hypotheses]
-        if not found[0] & FAULTS or _preferred(found):
+        first = _flags(self._joiner, sentence, hypotheses[0])
+        if not first & FAULTS or _preferred(_flags(self._joiner, sentence, one) for one in hypotheses):
             return None
         self._first[sentence.key] = hypotheses
-        if "looping" in found[0]:
+        if "looping" in first:
             rule = partial(forbid_repeated_ngrams, size=REPEATED)
             return replace(sentence, rule=partial(_both, sentence.rule, rule) if sentence.rule else rule)
         return replace(sentence, banned=[*sentence.banned, *self._copied(sentence)])
@@ -93,20 +93,23 @@ def best_first(
     any, comes before it."""
     result: list[Hypotheses | None] = []
     for sentence, hypotheses in zip(line.sentences, found, strict=True):
-        if hypotheses and (best := _preferred([_flags(joiner, sentence, one) for one in hypotheses])):
+        if hypotheses and (best := _preferred(_flags(joiner, sentence, one) for one in hypotheses)):
             others = [*hypotheses[:best], *hypotheses[best + 1 :]]
             hypotheses = [replace(hypotheses[best], repaired=True), *others]
         result.append(hypotheses and hypotheses[:n_best])
     return result
 
 
-def _preferred(found: Sequence[set[Flag]]) -> int:
+def _preferred(found: Iterable[set[Flag]]) -> int:
     """Return the index of the first hypothesis that is better than the first of all, given the flags of each.
     Return 0 if none is better, or if the first of all has no fault."""
-    first = found[0]
+    # One by one, because nearly all sentences need the flags of the first alone.
+    others = iter(found)
+    first = next(others)
+    if not first & FAULTS:
+        return 0
     # An empty hypothesis has no fault, but it would lose the sentence.
-    better = (number for number, one in enumerate(found) if not one & FAULTS and one < first)
-    return next(better, 0) if first & FAULTS else 0
+    return next((number for number, one in enumerate(others, start=1) if not one & FAULTS and one < first), 0)
 
 
 def _flags(joiner: Joiner, sentence: Sentence, hypothesis: Hypothesis) -> set[Flag]:
